@@ -1,4 +1,4 @@
-"""Prompts behind all reported numbers, from ``assets/prompts/held_out.toml``. None of them is ever training data."""
+"""Prompts for all reported numbers, from ``assets/prompts/held_out.toml``. None of them is ever training data."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         Row("idle, relative to a fixed number of threads", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail)
     )
     report.add(
-        Row("beside an equal run, relative to idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail)
+        Row("next to an equal run, relative to idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail)
     )
 
 
@@ -110,7 +110,7 @@ def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager
     scenes: dict[str, Callable[[], AbstractContextManager[object]]] = {
         IDLE: nullcontext,
         SECOND: nullcontext,
-        "beside a busy loop on each core": busy_loops,
+        "next to a busy loop on each core": busy_loops,
     }
     if browser := chromium_path():
         scenes["beside a browser playing a run"] = partial(_browser, browser)

@@ -1,8 +1,8 @@
 """Quality of generated images: the latent distance of the codes from the target's choice, and a retrieval score.
 
 The target scores the finished codes in one pass. With the noise of each position, the logits give the code that the baseline
-would choose there. A token-exact method has a distance of 0, except for rounding. A method that is exact in distribution lies
-between 0 and about the distance of two independent draws.
+would choose there. A token-exact method has a distance of 0, except for rounding. A method that is exact in distribution has a
+distance between 0 and about that of two independent draws.
 """
 
 from __future__ import annotations

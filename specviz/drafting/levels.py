@@ -38,7 +38,7 @@ class Levels:
         raise LookupError(f"{type(self).__name__} does not implement below()")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Return the next level's raw logits in a step of its own: :meth:`first` without arguments, else :meth:`below`.
+        """Return the next level's raw logits, computed in a separate step: :meth:`first` without arguments, else :meth:`below`.
 
         For rows chosen outside captured work, for example with the round's noise.
         """

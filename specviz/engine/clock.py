@@ -61,8 +61,9 @@ class Untimed:
 
 @contextmanager
 def capturing(passes: int = 1) -> Iterator[None]:
-    """Exclude the ``with`` block, in which ``passes`` are captured for all later runs, from the current thread's run, which
-    reports it separately."""
+    """Exclude the ``with`` block from the times of the current thread's run, which reports it separately. In the block,
+    ``passes`` are captured for all later runs.
+    """
     untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
     if untimed is None:
         yield

@@ -73,7 +73,7 @@ class CostCurve:
     milliseconds: tuple[float, ...]
 
     def at(self, nodes: int) -> float:
-        """Return milliseconds of a pass over ``nodes``, interpolated, or extrapolated beyond the last width."""
+        """Return the milliseconds of a pass over ``nodes``, interpolated, or extrapolated beyond the last width."""
         widths, cost = self.widths, self.milliseconds
         place = next((place for place, width in enumerate(widths) if nodes <= width), len(widths) - 1)
         if place == 0:
@@ -263,8 +263,9 @@ class RunCosts:
         return self._times().curve
 
     def forward(self, rows: int, timed: Callable[[], float] | None = None, updates_cost: bool = True) -> float:
-        """Return milliseconds of a drafter forward over ``rows`` nodes. With ``updates_cost``, the run's draft times update this
-        cost."""
+        """Return the milliseconds of a drafter forward over ``rows`` nodes. With ``updates_cost``, the run's draft times update
+        this cost.
+        """
         name = f"{self.name} {rows}"
         if updates_cost:
             self._drafting.add(name)

@@ -31,7 +31,7 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the SplitMix64 increment, 
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# A nucleus nearly always lies within this many top tokens, which are far cheaper to find than to sort the vocabulary.
+# A nucleus nearly always fits into this many top tokens, which are far cheaper to find than sorting the vocabulary.
 _NUCLEUS = 2048
 # Below this temperature, the largest logit is subtracted first.
 _COLD = 1e-6

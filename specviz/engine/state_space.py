@@ -159,7 +159,7 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
         at, rows = torch.arange(len(shape), device=device), []
         for _ in range(taps):
             rows.append(at + (taps - 1))
-            # -1, -2, … stand for the window's inputs, newest first.
+            # -1, -2, … are the window's inputs, newest first.
             at = torch.where(at < 0, at - 1, parents.index_select(0, at.clamp_min(0)))
         return torch.stack(rows, 1)
 

@@ -82,7 +82,7 @@ class ThreadLimit:
 def waiting_seconds() -> float:
     """Seconds that this process's threads spent ready to run without a core, summed over threads.
 
-    Only Linux counts this time. On other systems it is 0, and the number of threads stays.
+    Only Linux counts this time. On other systems it is 0, and the number of threads stays unchanged.
     """
     total = 0
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():

@@ -225,11 +225,11 @@ CACHE_POOL = CachePool()
 
 @dataclass
 class GraphRunner:
-    """Padded passes of one session: ``forward`` over the cache in ``pooled``. ``taps`` are the hidden states it returns.
+    """Padded passes of one session: ``forward`` over the cache in ``pooled``. ``taps``: hidden states to return.
 
-    ``fused`` returns the forward of a compiled pass by width and columns, None where there is none yet.
-    ``others`` are the first tokens of the batch's other rows, whose later tokens equal the first row's; ``numbers`` are further
-    per-session values that a capture must not freeze.
+    ``fused`` returns the forward of a compiled pass by width and columns, None where there is none yet. ``others``: first
+    tokens of the batch's other rows, whose later tokens equal the first row's. ``numbers``: further per-session values that a
+    capture must not freeze.
     """
 
     forward: Forward

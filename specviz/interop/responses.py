@@ -318,7 +318,7 @@ def _named(row: Row) -> tuple[int | None, str, str, bytes]:
 
 
 Counted = tuple[Sequence[ServedToken], int | None, int]
-"""Tokens, and the numbers of drafted tokens (None if not reported) and accepted tokens up to and including their round."""
+"""(Tokens, drafted tokens, accepted tokens); the two counts include the round of these tokens, and None means not reported."""
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:

@@ -118,7 +118,9 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """Return the fastest of a few 16-row products of a small model's size, which stand for verifying a small draft tree."""
+    """Return the fastest of a few 16-row products of a small model's size, which approximate the verification of a small draft
+    tree.
+    """
     rows = torch.ones(16, 768, dtype=dtype)
     weight = torch.ones(3072, 768, dtype=dtype)
     return min(timeit.repeat(lambda: torch.nn.functional.linear(rows, weight), number=1, repeat=8))

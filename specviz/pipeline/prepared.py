@@ -34,7 +34,7 @@ class LoadedModel(Protocol):
 
 
 class PreparedTarget(Target, Protocol):
-    """A target with a warning for the user, or an empty one."""
+    """Target, and a warning for the user or an empty string."""
 
     warning: str
 

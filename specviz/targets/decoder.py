@@ -73,7 +73,7 @@ def leave(x: Tensor, product: Tensor, last: Tensor, head: Tensor, eps: float) ->
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm, rounded where transformers rounds."""
+    """RMS norm, rounded where transformers rounds."""
     wide = x.float()
     return weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
 

@@ -227,7 +227,7 @@ class HybridSession:
     def rewind(self, length: int) -> None:
         """Drop all but the first ``length`` tokens.
 
-        Replays from a recent state, or prefills again on the first rewind or if ``length`` lies too far back.
+        Replays from a recent state, or prefills again on the first rewind or if ``length`` is too far back.
         """
         if self._cache is not None:
             self._cache.rewind(length)

@@ -71,7 +71,7 @@ def anatomy(model: Any) -> Anatomy:
         return replace(made, wide=bool(config.residual_in_fp32))
     if kind != "GraniteMoeHybridForCausalLM":
         return made
-    # Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions.
+    # Granite 4.0 H: four multipliers, a shared feed-forward in addition to any experts, attention without positions.
     blocks = tuple(
         replace(block, feed=_summed(layer.block_sparse_moe, block.feed)) if layer.has_experts else block
         for block, layer in zip(blocks, body.layers, strict=True)

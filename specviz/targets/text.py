@@ -266,17 +266,17 @@ class TextSession(CachedSession):
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
-        self._choose_factors(self.length + len(ids) + 1)  # a root follows
+        self._choose_factors(self.length + len(ids) + 1)  # a root is scored next
         return self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> TargetPass:
-        """Append ``ids`` to the cache with the current rotary factors; returns as :meth:`prefill`."""
+        """Append ``ids`` to the cache with the current rotary factors. Returns the same as :meth:`prefill`."""
         if self.target.boundary:
             self._ids = [*self._ids[: self.length], *ids]
         return joined([self._read(ids[start:end]) for start, end in self._pieces(len(ids))])
 
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each prefill chunk of the next ``tokens``; chunks take about equally long."""
+        """Yield start and end of each prefill chunk of the next ``tokens``; chunks take about the same time."""
         piece, behind = self.target.piece, CHUNK_EQUIVALENT + self.length
         return chunks(tokens, lambda start: max(1, piece // 4, piece * CHUNK_EQUIVALENT // (behind + start)))
 

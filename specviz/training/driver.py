@@ -260,7 +260,7 @@ class TrainState:
         write_weights(path, self.optimizer.parameters, card)
 
     def out_of_patience(self) -> bool:
-        """Whether the last ``patience`` milestones had no longer acceptance length than earlier ones."""
+        """Whether the acceptance length has not increased in the last ``patience`` milestones."""
         patience = self.settings.patience
         values = [entry["tau"] for entry in self.progress.history if "tau" in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])

@@ -38,7 +38,7 @@ def suite(report: Report, name: str, sizes: Sizes) -> None:
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
-    """Return ``count`` held-out prompts: texts of as many kinds as possible, scenes evenly spaced, or the first pictures."""
+    """Return ``count`` held-out prompts: texts of as many kinds as possible, evenly spaced scenes, or the first pictures."""
     if name == "image":
         return pictures(count)
     if name == "vision":

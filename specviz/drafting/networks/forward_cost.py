@@ -1,4 +1,4 @@
-"""Cost of one drafter forward on this machine, timed for use until runs have measured it."""
+"""Cost of one drafter forward on this machine, timed in advance and used until runs have measured it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ ELSEWHERE = 1 << 26
 
 
 def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
-    """Return milliseconds of a forward over ``rows`` nodes (for a block network: seeds), head included; measured once per
-    network."""
+    """Return the milliseconds of a forward over ``rows`` nodes (for a block network: seeds), head included; measured once per
+    network.
+    """
 
     def measure() -> float:
         return _blocks(network, rows) if isinstance(network, BlockNet) else _measure(network, rows)
@@ -81,7 +82,7 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 
 def _fastest(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Return milliseconds of the fastest of a few runs of ``forward``, because other programs only slow it down.
+    """Return the milliseconds of the fastest of a few runs of ``forward``, because other programs only slow it down.
 
     Before each run, a write evicts the caches, and ``before`` runs untimed.
     """

@@ -64,7 +64,7 @@ class LatentSamplers(Network):
         super().__init__(config)
         if codebook.shape[1] != config.dim:
             raise ModelUnavailable(
-                f"The samplers need codes of {config.dim} dimensions, but these have {codebook.shape[1]}: choose the image "
+                f"The samplers need codes of dimension {config.dim}, but these have {codebook.shape[1]}: choose the image "
                 "model they were trained for."
             )
         self.finer = Sampler(config.dim, 4 * config.dim, config)

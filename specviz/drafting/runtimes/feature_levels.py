@@ -213,7 +213,7 @@ class FixedLevels(CapturedLevels[_Level]):
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
         """Set this round's committed inputs, the root last, which run with the first level.
 
-        For a network with several rows per input, each input has as many tokens.
+        For a network with several rows per input, each input has one token per row.
         """
         count = self.count = len(features)
         rows, each = max(LEAST, padded_width(count)), len(tokens) // count

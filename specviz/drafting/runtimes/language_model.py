@@ -155,7 +155,7 @@ class FixedChain(CapturedLevels[Tensor]):
         return self._outputs(self._inputs[:-2], self._inputs[-2:-1])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """See :meth:`Levels.below`; as the first level, ``tokens`` are the ones taken, known only on the device."""
+        """See :meth:`Levels.below`. For the first level, ``tokens`` are those set by :meth:`take`, known only on the device."""
         place = self.trail[-1] if self.trail else self._inputs[-2:-1]
         self._here = place + len(tokens)
         return self._logits(self._outputs(tokens, place)[-1:])

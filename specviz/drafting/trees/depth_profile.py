@@ -14,7 +14,7 @@ from specviz.errors import BadInput
 from specviz.trace.notes.drafts import TreeDepth
 
 MIN_LEVELS = 2
-"""Minimum number of levels of a tree, if the profile has as many; with one level, reranking has no effect."""
+"""Minimum number of levels of a tree, if the profile has that many; with one level, reranking has no effect."""
 
 
 @dataclass(frozen=True)

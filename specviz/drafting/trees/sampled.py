@@ -99,7 +99,8 @@ class NodeNoise:
 
 
 def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters that made it.
+    """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters that generated
+    it.
 
     ``total``: number of nodes of the tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
     """

@@ -1,9 +1,9 @@
 """Sampled dynamic trees: grown by the drafter's confidence like EAGLE-2's trees, but with sampled children.
 
-The target verifies the children against the distribution that they were sampled from. Under sampling, it accepts far more of them
-than of the drafter's top tokens. Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077)
-requires that offering a child does not depend on the sampled token. The number of a node's children is therefore fixed before
-sampling, from distributions and the tokens above; children are never pruned and trees not reranked.
+The target verifies the children against the distribution that they were sampled from. Under sampling, it accepts far more of
+them than of the drafter's top tokens. Rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv
+2401.15077) requires that offering a child does not depend on the sampled token. The number of a node's children is therefore
+fixed before sampling, from distributions and the tokens above; children are never pruned, and trees are not reranked.
 
 Each level is sampled and numbered on the drafter's device, with one copy to the host at the end. On an accelerator, a level has
 the same shape in each round, padding included. Levels beyond the tree are computed too, which is cheaper than a copy to the host.
@@ -59,8 +59,9 @@ def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
 
 
 def gain_of(probability: Tensor) -> Tensor:
-    """Return the acceptance probability, float64, of a first child from the drafter's probability of it; measured as in
-    :func:`gains`."""
+    """Return the acceptance probability, float64, of a first child with this drafter ``probability``; measured as in
+    :func:`gains`.
+    """
     return (_OWN[0] + _OWN[1] * probability.sqrt()).clamp_max(1.0)
 
 
@@ -75,7 +76,7 @@ MOST = 64
 def expected_below(levels: int, width: int, most: int) -> tuple[list[float], list[int]]:
     """Return the probabilities, best first, that a node and its expected descendants are reached, given that the node is reached.
 
-    At most ``most`` values, the node itself first; and the depths below the node, at most ``levels``.
+    Returns at most ``most`` values, the node itself first, and their depths below the node, at most ``levels``.
     """
     typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
     waiting = [(-1.0, 0)]
@@ -243,7 +244,7 @@ class SampledDynamicTree:
     def _select_offers(
         self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to go deeper.
+        """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to grow another level.
 
         Offers and the nodes expected below them compete for the free places by value. With ``costs``, the tree has the size with
         the largest expected length per time.
@@ -300,7 +301,8 @@ def _without_padding(beam: _Beam) -> _Beam:
 
 
 def _perturb(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log q [row, support] plus Gumbel noise, the indices of the ``width`` largest, and the counters that made the noise.
+    """Return log q [row, support] plus Gumbel noise, the indices of the ``width`` largest, and the counters that generated the
+    noise.
 
     The largest are samples without replacement, in sampling order. ``key`` [1]: key of the round. Small supports share a block of
     noise for all ``places``.

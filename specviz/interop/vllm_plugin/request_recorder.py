@@ -45,7 +45,7 @@ SHARED = "Requests were served together: a step's times are those of the round t
 
 
 def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
-    """Write one message: ``content`` is plain JSON, ``arrays`` are numbers. The array named "" holds kind and content."""
+    """Write one message of plain JSON ``content`` and numeric ``arrays``. The array named "" holds kind and content."""
     words = np.frombuffer(json.dumps([kind, content]).encode(), np.uint8)
     message = save({"": words, **(arrays or {})})
     out.write(len(message).to_bytes(_LENGTH, "little") + message)

@@ -32,8 +32,9 @@ ROWS = 40
 
 
 class CrossDrafter(FeatureDrafter[CrossCache]):
-    """Feature drafter with cross-attention. Keeps a fraction ``share`` of the visual tokens; ``taps`` is the deepest target layer
-    that the network reads."""
+    """Feature drafter with cross-attention. ``share``: fraction of the visual tokens to keep. ``taps``: deepest target layer
+    that the network reads.
+    """
 
     _stepper: CrossRuntime
 

@@ -45,7 +45,7 @@ def expected_length(shares: Sequence[Share]) -> float:
 
 
 class DelayQueue:
-    """Hypothetical chains that wait for target distributions, since the loss of a chain of ``ahead`` tokens needs as many.
+    """Hypothetical chains that wait for target distributions: the loss of a chain of ``ahead`` tokens needs ``ahead`` of them.
 
     Without waiting, a short round would cut off the later tokens of a chain, and losses would not be comparable. ``loss``:
     "length" (0 if the whole chain is accepted) or "acceptance" (probability of rejecting the first token); both in [0, 1].
@@ -55,7 +55,7 @@ class DelayQueue:
         self.loss = loss
         self.ahead = 1 if loss == "acceptance" else ahead
         self._chains: dict[int, list[list[Share]]] = {}
-        """Start position to shares [token, arm]."""
+        """Shares [token, arm] by start position."""
 
     def clear(self) -> None:
         """Drop all chains."""

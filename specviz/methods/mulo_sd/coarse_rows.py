@@ -26,8 +26,8 @@ from specviz.trace.notes.images import CoarseCodesNote
 
 @dataclass(frozen=True)
 class CoarsePartner:
-    """The low-resolution partner. ``open()`` starts a session, ``prompt`` are its prompt ids, ``columns`` is its number of
-    columns and of rows.
+    """The low-resolution partner. ``open()``: function that starts a session. ``prompt``: prompt token ids. ``columns``: number
+    of columns, and of rows, of the coarse grid.
 
     ``up`` maps coarse codes [row, column], from the top row, to fine codes [2 row, 2 column]; ``down`` does the reverse.
     """
@@ -105,7 +105,7 @@ class CoarseRows(NullDrafter):
         return logits
 
     def observe(self, finished: Round) -> None:
-        """Update the partner's picture from the target's, and keep its cache up to there."""
+        """Rewind the partner's cache to the picture before this round, then take over the target's picture."""
         assert self._session is not None
         self._session.rewind(len(self._partner.prompt) - 1 + len(self._fine) // 4)
         codes = [*finished.context.ids[finished.context.prompt_length :], *finished.emitted]
@@ -113,7 +113,7 @@ class CoarseRows(NullDrafter):
 
 
 class BlockRows:
-    """Tree builder of whole rows, as drafted; the block is cut at the end of the picture."""
+    """Tree builder that sends all drafted rows as one chain, cut at the end of the picture."""
 
     def build(self, drafter: CoarseRows, context: Context) -> Draft:
         fine, coarse = drafter.block(context)

@@ -36,7 +36,7 @@ class Parameters:
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     from specviz.methods.reader.merged_tree import Estimates, Merged
 
-    # More permissive than the defaults of LengthRule, since the merged tree is cut to size later.
+    # More permissive than the defaults of LengthRule, because the merged tree is pruned later.
     rule = parts.LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
@@ -49,7 +49,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _base(name: str, resources: parts.MethodResources) -> parts.Composition | None:
-    """Compose the base method ``name``, with more nodes than optimal, since the merged tree is cut to size later."""
+    """Compose the base method ``name``, with more nodes than optimal, because the merged tree is pruned later."""
     from specviz.methods.reader.merged_tree import Ladder
 
     if name == "none":

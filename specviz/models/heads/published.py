@@ -55,7 +55,7 @@ _MOST_HEADS = 16
 """Maximum number of Medusa heads and of blocks per head; published models have at most five."""
 _VOCABULARY = frozenset({"d2t", "t2d"})
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
-"""The target's tensors that some trainers store beside the head; drafting does not read them."""
+"""Tensors of the target that some trainers store with the head; drafting does not read them."""
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
 """Tensors of the expert router, kept in float32 because half precision could change which experts are chosen."""
 _BLOCK_KINDS = ("dflash", "dflash2", "dspark")

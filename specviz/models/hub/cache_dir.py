@@ -80,11 +80,11 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
             with cache_write(name):
                 lock.acquire(timeout=turn)
         except Timeout:
-            progress(f"Waiting for another process that is getting {name} ready", None)
+            progress(f"Waiting for another process that is preparing {name}", None)
             turn = min(_TURN_SECONDS, end - time.monotonic())
             if turn <= 0:
                 raise ModelUnavailable(
-                    f"Another process has been preparing {name} ready for {patience:.0f} seconds. "
+                    f"Another process has been preparing {name} for {patience:.0f} seconds. "
                     f"Stop it, or delete {lock.lock_file} if none is running, and try again."
                 ) from None
     try:

@@ -31,7 +31,7 @@ from specviz.models.hub.opening import LOCAL, first_line
 from specviz.paths import ASSETS
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors of divisors: each pair's rotary frequency is divided by one."""
+"""Tensors of divisors, one per pair, by which rotary frequencies are divided."""
 _SCALING = frozenset(
     """type factor original_context_length attn_factor finetuned
     yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow""".split()
@@ -107,7 +107,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
         scale = torch.full((size // 2,), factor if kind == "linear" else 1.0).double()
         settings = _divided(scale if freqs is None else scale * freqs, base, context)
     else:
-        raise _inexpressible(name, f"scales them by {kind!r} with {', '.join(sorted(divisors)) or 'settings of its own'}")
+        raise _inexpressible(name, f"scales them by {kind!r} with {', '.join(sorted(divisors)) or 'unsupported settings'}")
     sliding = None
     if "freq_base_swa" in said:
         plain = {"rope_type": "default", "rope_theta": float(said["freq_base_swa"])}

@@ -103,7 +103,7 @@ def refuse_outdated(path: Path, base: Path) -> None:
     card = card_in(path)
     if not base.is_file() or named(base) not in [card.get(key) for key in (CHANGES, IMITATES, LEARNED_FROM)]:
         raise ModelUnavailable(
-            f"{path.name} was trained for another version of {base.name}: make it again with "
+            f"{path.name} was trained for another version of {base.name}: retrain it with "
             f"`python -m specviz train {path.stem}`, or name another draft."
         )
 

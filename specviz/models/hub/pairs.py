@@ -55,7 +55,7 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Commands in order: fetch, inspect (where supported), run beside the baseline."""
+        """Commands in order: fetch, inspect (where supported), run with the baseline."""
         folder = self.heads.split("/")[1]
         commands = self.gather or (f"python -m specviz fetch {self.target}",)
         draft = self.target if self.layout == MTP else self.heads

@@ -33,7 +33,8 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 class PictureQuestion:
     """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (the image tokens).
 
-    ``inputs``: keyword arguments of the model beside ``input_ids`` (pixels, grids, token types), on its device and in its dtype.
+    ``inputs``: keyword arguments of the model besides ``input_ids`` (pixels, grids, token types), on its device and in its
+    dtype.
     """
 
     ids: tuple[int, ...]

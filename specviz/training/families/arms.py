@@ -45,7 +45,7 @@ class DomainTraining(TokenTraining):
 
 
 def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
-    """Return the dialogues of a domain from ``path``. If the file has too few, the target generates all dialogues anew."""
+    """Return the dialogues of a domain from ``path``. If the file has too few, the target generates all dialogues again."""
     if path.is_file() and len(known := data.read(path)) >= DIALOGUES:
         return known
     texts = assets.target.tokenizer(phrases.domain_prompts(domain, DIALOGUES), add_special_tokens=False)["input_ids"]

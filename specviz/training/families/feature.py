@@ -255,7 +255,7 @@ class DialogueTraining(TrainState):
     def compared(self, count: int) -> dict[str, float]:
         """Return the figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
 
-        ``gap``: acceptance length on as many training dialogues minus acceptance length on the held-out dialogues.
+        ``gap``: acceptance length on the same number of training dialogues, minus that on the held-out dialogues.
         """
         found, read = self.measured(self.held_out[:count]), self.visited()
         known = data.greedy_only(self.dialogues, read)[:count]

@@ -106,7 +106,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
 WORDS, ALL, COMPRESSED = "words", "all", "compressed"
 """View that a drafter has of a prompt: text rows, all rows, or text rows and the most attended visual tokens."""
 MIDDLE = -1
-"""Tap that stands for the hidden state of the middle layer with the lowest attention entropy, chosen per token."""
+"""Tap that denotes the hidden state of the middle layer with the lowest attention entropy, chosen per token."""
 KEEP = 0.75
 """Share of the visual tokens in the compressed view."""
 TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {

@@ -41,7 +41,9 @@ def banner(message: str, note: bool = False) -> gr.HTML:
 
 
 def summary(name: str, note: str = "") -> str:
-    """Return the HTML of a method's summary and exactness, and a fold on what to watch. ``note``: note of the recorded run."""
+    """Return the HTML of a method's summary and exactness, with a fold that says what to watch. ``note``: note of the recorded
+    run.
+    """
     method = all_methods()[name]
     word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
