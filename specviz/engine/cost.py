@@ -24,7 +24,7 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Step
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Numbers of rows for which a cost is estimated. One row uses another kernel than two, so both are included."""
+"""Numbers of rows for which a cost is estimated. One row uses a different kernel from two, so both are included."""
 TIMED = (1, 2, 16, 48)
 """Rows of the passes that are timed before the first run."""
 ROUNDS = 2

@@ -179,7 +179,7 @@ class TrainState:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
-        """Return figures on held-out data for a milestone, for which the network holds the averaged weights."""
+        """Return figures on held-out data for a milestone. The network holds the averaged weights at this time."""
         return {}
 
     def spent(self) -> str:
@@ -188,7 +188,7 @@ class TrainState:
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
-        """Return the figures for the card, for which the network holds the weights as stored."""
+        """Return the figures for the card. The network holds the weights as stored at this time."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
@@ -234,7 +234,7 @@ class TrainState:
         return step
 
     def apply(self, step: Step, rate: float) -> None:
-        """Update the parameters by the gradients of ``step``."""
+        """Update the parameters with the gradients of ``step``."""
         self.optimizer.step(step.gradients, rate, self.decay, self.settings.workers)
         self.settle()
 

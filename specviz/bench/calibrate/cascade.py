@@ -104,9 +104,7 @@ def calibrate(
             report(f"{kind}: {problem}")
             continue
         middles[name or kind] = lengths
-        report(
-            f"{name or kind}: the target accepts {lengths.probability:.3f} of the model's tokens; {lengths.below:.2f} per pass"
-        )
+        report(f"{name or kind}: acceptance rate {lengths.probability:.3f}; {lengths.below:.2f} tokens per pass of this model")
     source = f"{len(texts)} greedy answers of {tokens} tokens, trees of {DRAFTER_TREE['nodes']} nodes"
     ChainLengths(target, below, source, alone, middles).save(out)
     return out

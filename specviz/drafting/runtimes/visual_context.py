@@ -1,4 +1,4 @@
-"""Visual context of a drafter: none, or each image token.
+"""Visual context of a drafter: no image tokens, or all of them.
 
 *Text alone*: image tokens are removed from the drafter's prompt, and the other tokens are renumbered. The target's states at
 text tokens still depend on the image (HiViS, arXiv 2509.23928). *All rows*: image tokens stay, embedded as in the target or as

@@ -29,8 +29,9 @@ class BlockChain:
     """Controller that drafts a chain through the block.
 
     The chain ends before the first slot whose predicted acceptance rate is below ``threshold``. With ``pays``, it also ends
-    before the first slot that lowers the expected number of tokens per time. Rates come from the confidence head, or else from
-    the run so far, by depth. ``ranked``: whether tokens are the most probable ones, as point masses, at any temperature.
+    before the first slot that lowers the expected number of tokens per unit of time. Rates come from the confidence head, or
+    else from the run so far, by depth. ``ranked``: whether tokens are the most probable ones, as point masses, at any
+    temperature.
     """
 
     def __init__(

@@ -246,8 +246,8 @@ class SampledDynamicTree:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return a mask of the ``best`` offers [offer] that enter the tree, and whether to grow another level.
 
-        Offers and the nodes expected below them compete for the free places by value. With ``costs``, the tree has the size with
-        the largest expected length per time.
+        Offers and the nodes expected below them compete for the free places by value. With ``costs``, the tree has the size
+        with the largest expected length per unit of time.
         """
         below, further = constants.below[level - 1]
         together = (best[: self.places, None] * below).flatten()

@@ -79,7 +79,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def status(self) -> str:
         """Sentence on whether this project has run the entry."""
-        return f"Run on {self.run_on}." if self.run_on else "Nobody has run this entry yet."
+        return f"Run on {self.run_on}." if self.run_on else "This project has not run it yet."
 
 
 Row = TypeVar("Row")

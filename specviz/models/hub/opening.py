@@ -47,7 +47,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
         raise _no_room(name, places) from problem
     except SafetensorError as problem:
         fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
-        again = "Delete that folder and try again." if fetched else "Download the model again."  # a user's own folder stays
+        again = "Delete that folder and try again." if fetched else "Download the model again."  # a user's own folder is kept
         raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {again}") from problem
     except ImportError as problem:
         reason = " ".join(str(problem).split())[:300]

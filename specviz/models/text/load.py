@@ -161,7 +161,7 @@ def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
         model: nn.Module = AutoModelForCausalLM.from_config(config)
     count = int(config.get_text_config().num_hidden_layers)
     if count < len(devices):
-        raise ModelUnavailable(f"Its {count} layers cannot be spread over {len(devices)} devices; name fewer.")
+        raise ModelUnavailable(f"A model of {count} layers cannot be spread over {len(devices)} devices; name fewer devices.")
     lists = (name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == count)
     if (layers := next(lists, None)) is None:
         raise ModelUnavailable(f"{type(model).__name__} has no list of {count} layers to spread; choose one device.")

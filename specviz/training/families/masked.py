@@ -206,7 +206,7 @@ WINDOW = 384
 SHOWN, MEASURED = (12, 16, 1000), (120, 32, 4000)
 """(Number of dialogues, block length, number of steps) for milestones and for the card."""
 EARLY = 2000
-"""Number of training dialogues, the first ones read, that milestones compare with."""
+"""Number of training dialogues, the first ones read, with which milestones compare held-out ones."""
 
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
