@@ -91,7 +91,7 @@ class TokenizerText:
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
             raise ContextFull(
                 f"The prompt has {len(prompt)} characters; {self.name} reads at most {self.context_length} tokens, "
-                "its own answer included. Shorten the prompt."
+                "answer included. Shorten the prompt."
             )
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
@@ -201,7 +201,7 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """Return the SHA-256 of what token ids mean: vocabulary by id, merges and normaliser.
+    """Return the SHA-256 of the meaning of token ids: vocabulary by id, merges and normaliser.
 
     Chat templates, padding and special-token roles do not count, because models that differ only there share their tokens.
     """

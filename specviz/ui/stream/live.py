@@ -238,7 +238,7 @@ class Ticket:
     def left(self) -> float:
         """Estimated remaining time of this ticket's run in seconds: the median of recent runs minus the time spent.
 
-        After the median, only recent runs that took longer count. NaN without such runs.
+        Beyond the median, only longer recent runs count. NaN if there are none.
         """
         spent = 0.0 if self.started is None else self.queue.clock() - self.started
         recent = list(self.queue.recent[self.kind])
@@ -312,7 +312,8 @@ class Live:
     ) -> Generator[Frame, None, None]:
         """Yield the frames of a run. Raises SpecvizError if the queue is full.
 
-        The run starts once ``caller`` is connected, and ends after ``caller`` has disconnected. ``memory``: default the page's.
+        The run starts once ``caller`` is connected, and ends after ``caller`` has disconnected. ``memory``: by default, the
+        page's memory.
         """
 
         def work(outlet: StreamSink) -> None:

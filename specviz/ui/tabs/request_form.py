@@ -1,7 +1,7 @@
 """Form of a run: controls generated from parameter dataclasses, and conversion to and from requests.
 
-The value of a form is JSON: {"of", "fields", "values", "given"}. ``given`` holds the values that the page filled in. A value that
-differs from ``given`` is an edit of the visitor.
+The value of a form is JSON: {"of", "fields", "values", "given"}. ``given`` holds the values that the page filled in. A value
+that differs from ``given`` is an edit by the visitor.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class ImageBasics:
         0,
         2**31 - 1,
         "For the same seed, a method that is exact token for token draws the same picture as the run without drafts. Above "
-        "temperature 0, a method that is exact in distribution draws another one.",
+        "temperature 0, a method that is exact in distribution draws a different one.",
     )
 
 
@@ -188,7 +188,7 @@ class Form:
 
 
 TEXT = Form(Basics, Advanced, 24_000, "The prompt is empty; write something, or click an example.")
-"""The maximum length refuses a prompt too long for any model before a model is loaded."""
+"""The maximum length rejects prompts that are too long for any model, before a model is loaded."""
 IMAGE = Form(ImageBasics, ImageAdvanced, 2000, 'Say what to draw, for example "red heart, noto style", or click an example.')
 FORMS = {"text": TEXT, "vision_language": TEXT, "image": IMAGE}
 
@@ -219,7 +219,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
     if chosen.get("max_new_tokens", 0) > settings.max_new_tokens:
         raise BadInput(f"New tokens is {chosen['max_new_tokens']}; the maximum here is {settings.max_new_tokens}.")
     if chosen.get("tier") == "compiled" and not settings.private:  # its compilers outlive the run that starts them
-        raise BadInput("The compiled tier is only for apps that this machine alone reaches. Choose the tier auto.")
+        raise BadInput("The compiled tier is only for apps that other machines cannot reach. Choose the tier auto.")
     prompt = form_state.prompt
     if not isinstance(prompt, str) or not prompt.strip():
         raise BadInput(form.empty)

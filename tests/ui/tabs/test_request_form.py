@@ -84,7 +84,7 @@ def test_strangers_start_no_compilers(tmp_path: Path) -> None:
     given = asked(shared)
     compiled = asked(shared, advanced=changed(given.advanced, tier="compiled"))
     assert request_form.request(compiled, shared.settings).tier == "compiled"
-    with pytest.raises(BadInput, match="compiled tier is only for apps that this machine alone reaches"):
+    with pytest.raises(BadInput, match="compiled tier is only for apps that other machines cannot reach"):
         request_form.request(compiled, replace(shared.settings, private=False))
 
 
