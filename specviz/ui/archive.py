@@ -40,6 +40,8 @@ ON_GPU = "Recorded on a GPU"
 """Heading of runs recorded on a GPU, whatever their method."""
 REAL = "Real models"
 """Heading of runs whose generated program was executed."""
+RACE, ONE_CLOCK = "race", "All methods on one prompt"
+"""Folder of the recorded runs of one prompt, and their heading."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -119,7 +121,7 @@ class Gallery:
 
     def __init__(self, folder: Path) -> None:
         index, self.recordings = Index(), dict[str, Recording]()
-        for file in sorted(folder.glob("*.json")):
+        for file in [*sorted(folder.glob("*.json")), *sorted(folder.glob(f"{RACE}/*.json"))]:
             try:
                 if file.stem == "index":
                     index = msgspec.json.decode(file.read_bytes(), type=Index)
@@ -130,7 +132,8 @@ class Gallery:
             note = entry.note + f" This program runs: it passed its check under {entry.ran}." * bool(entry.ran)
             plain = file.with_suffix(traces.SUFFIX)
             path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
-            self.recordings[file.stem] = Recording(file.stem, entry.title, note, path, entry.rehearsals, entry.ran)
+            name = "-".join(file.relative_to(folder).with_suffix("").parts)
+            self.recordings[name] = Recording(name, entry.title, note, path, entry.rehearsals, entry.ran)
         self._first = index.first
         self.pair = index.pair if all(name in self.recordings for name in index.pair) else ()
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
@@ -153,8 +156,14 @@ class Gallery:
         grouped = Groups()
         for one in sorted(self.of(*modalities), key=lambda one: rank.get(one.run.method, len(rank))):
             heading = ON_GPU if one.run.device.startswith("cuda") else REAL if one.ran else family.get(one.run.method, OTHERS)
+            heading = ONE_CLOCK if one in self.race else heading
             grouped.setdefault(heading, []).append((one.title, one.name))
         return grouped
+
+    @property
+    def race(self) -> list[Recording]:
+        """The recorded runs of one prompt by many methods, in the folder ``race``."""
+        return [one for one in self.recordings.values() if one.path.parent.name == RACE]
 
     def of(self, *modalities: str) -> list[Recording]:
         """Return the recorded runs of these modalities (default: all)."""

@@ -157,7 +157,7 @@
     const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
     const tab = openTab();
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
-    if (tab && word(tab) !== "play") set("play", null);
+    for (const part of ["play", "methods"]) if (tab && word(tab) !== part) set(part, null);
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
     /** @param {Stage | null | undefined} viewer */
@@ -367,8 +367,13 @@
     align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },
     go: goTo,
     address: (path) => `${base()}/${path}`,
-    /** Fetch the Play tab's script, which then fills the element. */
-    play: (element, path) => load(path, () => window.SpecvizViewer?.play?.(element)),
+    load,
+    /** The lines of a run's file. @param {string} name */
+    lines: async (name) => {
+      const answer = await fetch(`${base()}/specviz/file?${new URLSearchParams({ run: name, kind: "trace" })}`);
+      if (!answer.ok) throw new Error(answer.status === 400 ? await answer.text() : "The server did not answer; try again.");
+      return answer.text();
+    },
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },
   };

@@ -29,6 +29,7 @@ from specviz.ui.stream import sse
 from specviz.ui.tabs import about_tab, learn_tab
 from specviz.ui.tabs.compare_tab import CompareTab
 from specviz.ui.tabs.events import QUIET
+from specviz.ui.tabs.methods_tab import MethodsTab
 from specviz.ui.tabs.run_tab import ImageTab, TextTab, VisionTab
 from specviz.ui.tabs.traces_tab import TracesTab
 from specviz.ui.widgets import downloads, examples, panels
@@ -119,12 +120,12 @@ aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 
 <span aria-hidden="true">◐</span></button>
 """
 
-PLAY = """new IntersectionObserver((seen, self) => {
+LATER = """new IntersectionObserver((seen, self) => {
 if (!seen[0].isIntersecting) return;
 self.disconnect();
-window.specvizPage.play(element, "%s");
+window.specvizPage.load("%s", () => window.SpecvizViewer.%s(element, window.specvizPage, props, watch, trigger));
 }).observe(element)"""
-"""JavaScript that loads the Play tab's script when the tab is first visible."""
+"""JavaScript that loads a tab's script when the tab is first visible."""
 
 
 def build(shared: AppState) -> gr.Blocks:
@@ -141,8 +142,10 @@ def build(shared: AppState) -> gr.Blocks:
             run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as opened:
                 CompareTab(shared, opened, text)
+            with gr.Tab("Methods", id="methods") as opened:
+                MethodsTab(shared, opened, text, run_tabs, LATER % (script_address(bundle.field), "field"))
             with gr.Tab("Play", id="play"):
-                gr.HTML("", js_on_load=PLAY % script_address(bundle.play), apply_default_css=False)
+                gr.HTML("", js_on_load=LATER % (script_address(bundle.play), "play"), apply_default_css=False)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.LearnTab(shared, playable, opened)
@@ -209,6 +212,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 script_route(bundle.script),
                 script_route(bundle.play),
                 script_route(bundle.share),
+                script_route(bundle.field),
                 examples.route(),
             ],
             "middleware": [

@@ -37,7 +37,7 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-LATER = ("play/", "share/")
+LATER = ("field/", "play/", "share/")
 """Folders of the modules that a page loads on demand."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
@@ -97,12 +97,21 @@ play = partial(later, "play")
 """The Play tab."""
 share = partial(later, "share")
 """The Share menu."""
+field = partial(later, "field")
+"""The Methods tab."""
 
 
 def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
     """Return the script of a part loaded on demand, or of the other modules, without the end of the enclosing function."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
-    made = modules.ordered({"generated": _generated(lengths), "play/measured": _measured()} | sources)
+    made = modules.ordered(
+        {
+            "generated": _generated(lengths),
+            "play/measured": _measured(),
+            "field/style": _constants({"CSS": _sheets(STYLES["field"])}),
+        }
+        | sources
+    )
     body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
     return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body))
 

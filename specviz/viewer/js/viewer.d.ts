@@ -179,6 +179,6 @@ type NodeId = number | "bonus" | null;
 interface Window {
   specvizTab?: string;
   specvizPage: object;
-  SpecvizViewer?: { align(left: string, right: string, how: string): void; play?(host: HTMLElement): void; share?(box: HTMLElement, button: HTMLElement, page: object): void };
+  SpecvizViewer?: { align(left: string, right: string, how: string): void; play?(host: HTMLElement): void; share?(box: HTMLElement, button: HTMLElement, page: object): void; field?(host: HTMLElement, ...page: any[]): void };
   gradio_config?: { root?: string };
 }

@@ -1,0 +1,169 @@
+"""The Methods tab in the browser: lanes to search, sort and zoom, a step that opens on the stage, two trees, a live race."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect
+
+from specviz.ui.app_state import make
+from specviz.ui.settings import Settings
+from tests.support.fakes.ui import HARDWARE, FakeEngine, gallery, written
+from tests.support.pages.app import AppPage, served
+from tests.support.pages.stage import PHONE
+
+pytestmark = pytest.mark.browser
+
+RACE = ("prompt_lookup", "speculative_sampling", "stand", "token_recycling")
+
+
+def shelf(folder: Path) -> Path:
+    """Recorded runs, of which some share a prompt in the folder of the race."""
+    gallery(folder)
+    (folder / "race").mkdir()
+    for name in RACE:
+        (folder / "race" / f"{name}.spectrace.jsonl").write_text(written(name), encoding="utf-8")
+        (folder / "race" / f"{name}.json").write_text(json.dumps({"title": f"{name} in the race"}), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    shared = make(Settings(traces=shelf(tmp_path_factory.mktemp("app") / "traces")), FakeEngine(), lambda device: HARDWARE)
+    with served(shared) as found:
+        yield found
+
+
+@pytest.fixture
+def racing(browser: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(browser, url, "?tab=methods", reduced_motion="reduce")) as found:
+        expect(found.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
+        yield found
+
+
+def names(racing: AppPage) -> list[str]:
+    return racing.page.locator(".svf-lane .svf-name").all_inner_texts()
+
+
+def ink(racing: AppPage, lane: int) -> int:
+    """Number of coloured pixels of a lane."""
+    count = """(one) => one.getContext("2d").getImageData(0, 0, one.width, one.height).data
+      .filter((value, at) => at % 4 === 3 && value).length"""
+    return int(racing.page.locator(".svf-canvas").nth(lane).evaluate(count))
+
+
+def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer: AppPage) -> None:
+    page = newcomer.page
+    scripts = "[...document.scripts].filter((one) => one.src.includes('/specviz/viewer/')).length"
+    assert page.evaluate(scripts) == 1 and page.locator(".svf").count() == 0
+    newcomer.tab("Methods")
+    expect(page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
+    assert page.evaluate(scripts) == 2
+
+
+def test_lanes_are_labelled_sorted_and_searched(racing: AppPage) -> None:
+    page = racing.page
+    assert names(racing)[-1] == "One at a time"
+    first = page.locator(".svf-lane").first
+    assert all(part in first.inner_text() for part in ("×", "τ ")) and first.locator(".svf-facts").inner_text().split()[-1] in (
+        "exact",
+        "relaxed",
+    )
+    page.get_by_label("Order of the lanes").select_option("method")
+    assert names(racing)[:-1] == sorted(names(racing)[:-1], key=str.lower) and len(set(names(racing))) == 5
+    page.get_by_label("Search methods").fill("token recyc")
+    assert names(racing) == ["Token recycling", "One at a time"]
+    expect(page.locator(".svf h2").first).to_have_text("1 of 4 methods, one prompt, one clock")
+    expect(page.locator(".svf-live button")).to_have_text("Race 1 live")
+
+
+def test_zoom_and_time_change_what_a_lane_shows(racing: AppPage) -> None:
+    page = racing.page
+    whole = ink(racing, 0)
+    assert whole > 100
+    for _ in range(4):
+        page.get_by_role("button", name="Zoom in").first.click()
+    assert ink(racing, 0) > 2 * whole, "a closer look fills the lane"
+    page.get_by_role("button", name="Whole", exact=True).click()
+    assert ink(racing, 0) == whole
+    time = page.get_by_label("Time", exact=True)
+    time.focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".svf-time output")).to_have_text("0.0 µs")
+    page.get_by_role("button", name="Race", exact=True).click()
+    expect(page.locator(".svf-time output")).not_to_have_text("0.0 µs")
+
+
+def test_a_click_opens_the_run_on_the_stage_at_that_step(racing: AppPage) -> None:
+    page = racing.page
+    page.get_by_label("Order of the lanes").select_option("method")
+    canvas = page.locator(".svf-canvas").nth(2)
+    title = names(racing)[2]
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 40, box["y"] + 9)
+    step = int((canvas.get_attribute("title") or "").split()[1])
+    assert step > 1
+    page.mouse.click(box["x"] + 40, box["y"] + 9)
+    racing.until(f"{racing.stage()}.trace.run.title === {json.dumps(title)} && {racing.stage()}.cursor === {step - 1}")
+    expect(page.locator("#sp-stage")).to_be_visible()
+    racing.until(f"new URL(location.href).searchParams.get('step') === '{step}'")
+    assert "trace=race-" in page.url
+
+
+def test_two_trees_stand_side_by_side_at_one_place_of_the_text(racing: AppPage) -> None:
+    page = racing.page
+    page.get_by_label("Order of the lanes").select_option("method")
+    boxes = page.locator(".svf-lane input")
+    boxes.nth(0).focus()
+    page.keyboard.press("Space")
+    expect(page.locator(".svf-hint")).to_contain_text("second method")
+    boxes.nth(1).check()
+    expect(page.locator(".svf-side svg.sv-tree")).to_have_count(2)
+    assert page.locator(".svf-side h3").all_inner_texts()[0].startswith(names(racing)[0])
+    position = page.get_by_label("Position in the text")
+    position.fill("9")
+    expect(page.locator(".svf-words")).to_contain_text("fter “…")
+    titles = page.locator(".svf-side .sv-tree-card .sv-card-title")
+    expect(titles.nth(0)).not_to_contain_text("Step 1 ")
+    position.fill("0")
+    expect(page.locator(".svf-words")).to_have_text("Both draft the first token")
+    for at in range(2):
+        expect(titles.nth(at)).to_contain_text("Step 1 ")
+    boxes.nth(2).check()
+    assert [boxes.nth(at).is_checked() for at in range(3)] == [False, True, True], "a third takes the place of the first"
+    page.get_by_role("button", name="Close the trees").click()
+    expect(page.locator(".svf-pair")).to_be_hidden()
+
+
+def test_a_live_race_of_the_methods_in_sight(racing: AppPage) -> None:
+    page = racing.page
+    page.get_by_label("Search methods").fill("lookup")
+    page.get_by_label("Prompt", exact=True).locator("visible=true").fill("Say hello.")
+    page.get_by_role("button", name="Race 1 live").click()
+    expect(page.get_by_label("Runs", exact=True)).to_have_value("live")
+    expect(page.locator(".svf-live button")).to_have_text("Race 1 live")
+    assert names(racing) == ["Prompt lookup", "One at a time"]
+    page.get_by_role("button", name="Prompt lookup", exact=True).click()
+    racing.until(f"{racing.stage()}.trace.run.prompt === 'Say hello.'")
+    racing.tab("Methods")
+    page.get_by_label("Runs", exact=True).select_option("recorded")
+    page.get_by_label("Search methods").fill("")
+    assert len(names(racing)) == len(RACE) + 1
+
+
+def test_it_fits_a_phone(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?tab=methods", viewport=PHONE, has_touch=True)) as phone:
+        expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
+        assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for control in phone.page.locator(".svf-tools button, .svf-tools select, .svf-live button").all():
+            box = control.bounding_box()
+            assert box is None or box["height"] >= 43

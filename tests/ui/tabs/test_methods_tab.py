@@ -1,0 +1,115 @@
+"""All methods on one clock: what a lane says, and a live race that is bounded and can be stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from specviz.methods.registry import all_methods
+from specviz.trace import metrics
+from specviz.ui.access import Caller
+from specviz.ui.app_state import AppState
+from specviz.ui.archive import ONE_CLOCK, Gallery
+from specviz.ui.deep_links import RunTabs
+from specviz.ui.settings import Settings
+from specviz.ui.tabs import methods_tab
+from specviz.ui.tabs.methods_tab import MethodsTab, lane
+from specviz.ui.tabs.run_tab import TextTab
+from tests.support.fakes.ui import FakeEngine, Refused, app, recorded
+
+ASKED = ["prompt_lookup", "token_recycling", "stand"]
+
+
+def tab(shared: AppState) -> MethodsTab:
+    with gr.Blocks(), gr.Tabs() as tabs, gr.Tab("Methods") as opened:
+        text = TextTab(shared)
+        return MethodsTab(shared, opened, text, RunTabs(shared, tabs, {"text": text}), "trigger('submit'), trigger('stop')")
+
+
+def race(shared: AppState, runs: list[Any], methods: list[str] | None = None, prompt: str = "Hello") -> Iterator[dict[str, Any]]:
+    for value, kept in tab(shared).race(Caller("a"), prompt, ASKED if methods is None else methods, runs):
+        assert kept is runs
+        yield json.loads(value)
+
+
+def test_a_lane_has_the_clock_and_the_words_of_its_run() -> None:
+    trace = recorded("token_recycling", 12)
+    found, judged = lane("one", trace), metrics.verdict(trace)
+    assert judged and found["speedup"] == judged.speedup and found["tau"] == metrics.tau(trace.steps)
+    assert sum(ns for ns, _, _ in found["steps"]) == sum(step.time.total for step in trace.steps)
+    assert "".join("".join(pieces) for _, _, pieces in found["steps"]) == "".join("".join(one.pieces) for one in trace.steps)
+    assert found["promise"] == metrics.promise(trace) and len(found["plain"]) == len(trace.baseline.token_ns)
+
+
+def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_path: Path) -> None:
+    engine, runs = FakeEngine(), list[Any]()
+    states = list(race(app(tmp_path, engine), runs))
+    assert [one.method for one in engine.asked] == ASKED and engine.most_running == 1
+    assert {(one.prompt, one.temperature, one.max_new_tokens, one.baseline) for one in engine.asked} == {("Hello", 0, 64, True)}
+    assert [one["running"] for one in states][0] == "prompt_lookup" and states[0]["place"] == "1 of 3"
+    last = states[-1]
+    assert [one["method"] for one in last["lanes"]] == ASKED and not last["running"] and not last["note"]
+    assert [one["name"] for one in last["lanes"]] == [name for _, name in runs], "each can be opened on the stage"
+    assert max(len(one["lanes"]) for one in states[:-1]) >= 2, "a lane is shown as soon as its run is over"
+
+
+def test_a_race_is_bounded_in_methods_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine()
+    monkeypatch.setattr(methods_tab, "MOST_METHODS", 2)
+    assert len(list(race(app(tmp_path, engine), []))[-1]["lanes"]) == engine.begun == 2
+    monkeypatch.setattr(methods_tab, "MOST_SECONDS", -1.0)
+    last = list(race(app(tmp_path, engine), []))[-1]
+    assert engine.begun == 2 and "2 methods did not start" in last["note"]
+
+
+def test_a_race_that_is_stopped_keeps_the_lanes_so_far(tmp_path: Path) -> None:
+    engine, runs = FakeEngine(pace=0.01), list[Any]()
+    shared = app(tmp_path, engine)
+    states = race(shared, runs)
+    for state in states:
+        if state["running"] == "token_recycling":
+            page = shared.pages.find("a")
+            assert page is not None
+            page.turn_away()
+    assert [one["method"] for one in state["lanes"]] == ["prompt_lookup"] and not state["running"]
+    assert "stand" not in [one.method for one in engine.asked]
+
+
+@pytest.mark.parametrize(
+    ("methods", "prompt", "said"),
+    [(["nothing"], "Hello", "no method"), (ASKED, " ", "prompt is empty"), (ASKED, "x" * 30_000, "maximum")],
+)
+def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path, methods: list[str], prompt: str, said: str) -> None:
+    engine = FakeEngine()
+    (state,) = race(app(tmp_path, engine), [], methods, prompt)
+    assert said in state["note"] and not state["lanes"] and not engine.begun
+
+
+def test_a_method_that_fails_leaves_the_others_racing(tmp_path: Path) -> None:
+    engine = FakeEngine(breaks=Refused("No heads for this target."))
+    last = list(race(app(tmp_path, engine), []))[-1]
+    assert engine.begun == 3 and last["note"] == "No heads for this target." and not last["lanes"]
+
+
+@pytest.mark.slow
+def test_the_shipped_lanes_share_all_but_the_method_and_leave_out_none() -> None:
+    """Every text method that runs on the included target is there, so that nobody keeps a list."""
+    gallery = Gallery(Settings().traces)
+    settings = {
+        (one.run.prompt, one.run.target, one.run.sampling, one.run.max_new_tokens, one.run.device) for one in gallery.race
+    }
+    assert len(settings) == 1
+    (_, target, sampling, _, _), *_ = settings
+    assert sampling.temperature == 0 and all(one.end and one.end.baseline and not one.end.busy for one in gallery.race)
+    fitting = {
+        name for name, one in all_methods().items()
+        if "text" in one.modality and (not one.targets or target in one.targets)
+    } - {"autoregressive"}  # fmt: skip
+    assert {one.run.method for one in gallery.race} == fitting and len(gallery.race) == len(fitting)
+    assert len(gallery.by_family("text")[ONE_CLOCK]) == len(fitting)
+    assert all(gallery.of_method(name) not in gallery.race or name.startswith("bandit") for name in fitting)
