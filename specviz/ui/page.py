@@ -7,23 +7,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, partial
+from html import escape
 from typing import Any
+from urllib.parse import urlencode
 
 import gradio as gr
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specviz.errors import SpecvizError
+from specviz.trace import metrics
 from specviz.ui import api, before_gradio, browser_state, lessons, theme
 from specviz.ui.access import LEAST_BODY, Gate, Turns, Watch
 from specviz.ui.app_state import AppState
+from specviz.ui.archive import Archive
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import sse
 from specviz.ui.tabs import about_tab, learn_tab
@@ -69,27 +76,65 @@ def script_route(script: Callable[[], str]) -> Route:
     return Route(f"/{script_address(script)}", lambda request: Response(script(), headers=headers, media_type="text/javascript"))
 
 
+GENERIC = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
+PREVIEW = """<meta property="og:type" content="website"><meta property="og:title" content="{title}">
+<meta property="og:description" content="{text}"><meta property="og:image" content="{image}">
+<meta name="twitter:card" content="summary_large_image">"""
+
+
+async def preview(archive: Archive, scope: Scope, owner: str) -> str:
+    """Return HTML that describes the run of the URL, by default the first one, to sites that show links; empty without a run."""
+    default = archive.gallery.default
+    name = Request(scope).query_params.get("trace", default.name if default else "")
+    try:
+        await archive.recall(name, owner)
+        known = await archive.of([name], lambda: archive.outline(name), owner)
+    except SpecvizError:
+        return ""
+    forwarded, host = Headers(scope=scope).get("x-forwarded-proto", scope["scheme"]), Headers(scope=scope).get("host", "")
+    query = urlencode({"kind": downloads.CARD, "run": name})
+    speed = known.end and known.end.metrics.get("speedup")
+    texts = {
+        "title": f"{known.run.title} on {known.run.target}",
+        "text": (f"{metrics.Verdict(speed).sentence}. " if speed else "") + f"“{known.run.prompt[:200]}”",
+        "image": f"{forwarded}://{host}{scope.get('root_path', '')}/{downloads.PATH}?{query}",
+    }
+    return PREVIEW.format_map({part: escape(words) for part, words in texts.items()})
+
+
 @dataclass(eq=False)
 class Preload:
-    """Middleware that adds a preload header for the viewer's script to the page."""
+    """Middleware that adds a preload header for the viewer's script to the page, and the preview of the URL's run."""
 
     app: ASGIApp
+    archive: Archive
+    address: Callable[[Scope], str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_link(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                headers = MutableHeaders(scope=message)
-                if headers.get("content-type", "").startswith("text/html"):
+        if scope["type"] != "http" or scope["path"].rstrip("/") != scope.get("root_path", "").rstrip("/"):
+            return await self.app(scope, receive, send)
+        started: list[Message] = []
+
+        async def changed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                return started.append(message)
+            if started:
+                headers, status = MutableHeaders(scope=started[0]), started[0]["status"]
+                if status == 200 and headers.get("content-type", "").startswith("text/html"):
                     headers.append("Link", f"<{script_address()}>; rel=preload; as=script")
+                    described = (await preview(self.archive, scope, self.address(scope))).encode("utf-8", "replace")
+                    message["body"] = GENERIC.sub(b"", message["body"]).replace(b"<head>", b"<head>" + described, 1)
+                    headers["content-length"] = str(len(message["body"]))
+                await send(started.pop())
             await send(message)
 
-        is_page = scope["type"] == "http" and scope["path"].rstrip("/") == scope.get("root_path", "").rstrip("/")
-        await self.app(scope, receive, with_link if is_page else send)
+        await self.app(scope, receive, changed)
 
 
-def middleware() -> list[Any]:
-    """Return the middleware for compression and preloading. Event streams are not buffered."""
-    return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), Middleware(Preload)]
+def middleware(shared: AppState) -> list[Any]:
+    """Return the middleware for compression, preloading and previews. Event streams are not buffered."""
+    head = Middleware(Preload, archive=shared.archive, address=shared.presence.address_in)
+    return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), head]
 
 
 SESSIONS = 256
@@ -219,7 +264,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
                 Middleware(Turns, address=shared.presence.address_in, most_bytes=max(LEAST_BODY, most_bytes)),
                 Middleware(Watch, presence=shared.presence),
-                *middleware(),
+                *middleware(shared),
             ],
         },
     }

@@ -104,16 +104,15 @@ field = partial(later, "field")
 def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
     """Return the script of a part loaded on demand, or of the other modules, without the end of the enclosing function."""
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
-    made = modules.ordered(
-        {
-            "generated": _generated(lengths),
-            "play/measured": _measured(),
-            "field/style": _constants({"CSS": _sheets(STYLES["field"])}),
-        }
-        | sources
-    )
+    made = modules.ordered(_made(lengths) | sources)
     body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
     return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body))
+
+
+def _made(lengths: list[LengthCurves]) -> dict[str, str]:
+    """Return the sources of the modules with constants from Python, by name."""
+    style = _constants({"CSS": _sheets(STYLES["field"])})
+    return {"generated": _generated(lengths), "play/measured": _measured(), "field/style": style}
 
 
 def _generated(lengths: list[LengthCurves]) -> str:

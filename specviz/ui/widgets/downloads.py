@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from specviz.errors import BadInput, SpecvizError
+from specviz.figures import card
 from specviz.trace import export
 from specviz.trace.store import SUFFIX
 from specviz.ui import theme
@@ -32,6 +33,8 @@ EMBED = "embed"
 """Kind of the page that other sites may frame: only the stage of a recorded or shared run, without access to the app around
 it.
 """
+CARD = "card"
+"""Kind of the picture that other sites show beside a link to a recorded or shared run."""
 
 
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
@@ -63,7 +66,7 @@ class Files:
                 raise BadInput("The step number is invalid; enter a whole number.")
             key = query.get("run", ""), "html" if kind == EMBED else kind, int(step) if of_step else 1
             owner = self.address(request.scope)
-            if kind == EMBED:  # its step is in the URL, which the page itself reads
+            if kind in (EMBED, CARD):  # the step of a page is in the URL, which the page itself reads
                 await self.archive.recall(key[0], owner)
             file = self.cached.get(key)
             if file is None:
@@ -73,12 +76,18 @@ class Files:
         shown = {"Content-Disposition": f'attachment; filename="{file[0]}"'}
         if kind == EMBED:
             shown = {"Content-Security-Policy": "sandbox allow-scripts"}
+        elif kind == CARD:
+            shown = {}
         headers = shown | {"Content-Encoding": "gzip", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return Response(file[1], media_type=theme.texts()["types"][file[0].rpartition(".")[2]], headers=headers)
 
     def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:
-        name, text = make(self.archive, *key)
-        file = name, gzip.compress(text.encode("utf-8", "surrogatepass"), LEVEL, mtime=0)
+        if key[1] == CARD:
+            name, content = "card.png", card.draw(self.archive.trace(key[0]))
+        else:
+            name, text = make(self.archive, *key)
+            content = text.encode("utf-8", "surrogatepass")
+        file = name, gzip.compress(content, LEVEL, mtime=0)
         with self._lock:  # before the job ends, so that another request finds either the job or the file
             self.cached[key] = file
             while len(self.cached) > 1 and sum(len(packed) for _, packed in self.cached.values()) > self.kept_bytes:

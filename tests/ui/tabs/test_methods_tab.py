@@ -105,7 +105,9 @@ def test_the_shipped_lanes_share_all_but_the_method_and_leave_out_none() -> None
     }
     assert len(settings) == 1
     (_, target, sampling, _, _), *_ = settings
-    assert sampling.temperature == 0 and all(one.end and one.end.baseline and not one.end.busy for one in gallery.race)
+    assert sampling.temperature == 0
+    plain = [one.end.metrics["baseline_tokens_per_second"] for one in gallery.race if one.end]
+    assert max(plain) < 1.2 * min(plain), "one clock for all: the machine was as fast for each of them"
     fitting = {
         name for name, one in all_methods().items()
         if "text" in one.modality and (not one.targets or target in one.targets)

@@ -1,0 +1,54 @@
+"""Preview card of a run, a PNG that sites show beside a link: title, prompt, speed, and the run's clock above its baseline's."""
+
+from __future__ import annotations
+
+import base64
+import io
+import textwrap
+
+from PIL import Image, ImageDraw, ImageFont
+
+from specviz.palette import LIGHT
+from specviz.trace import metrics
+from specviz.trace.schema import Trace
+
+SIZE, LEFT, WIDTH = (1200, 630), 60, 1080
+"""Size in pixels that sites expect, margin, and width of the content."""
+
+
+def draw(trace: Trace) -> bytes:
+    """Draw the card of a run."""
+    card = Image.new("RGB", SIZE, LIGHT.paper)
+    pen, judged, plain = ImageDraw.Draw(card), metrics.verdict(trace), trace.baseline.token_ns if trace.baseline else ()
+
+    def write(y: float, words: str, size: float, colour: str) -> None:
+        drawable = words.replace("×", " times").encode("latin-1", "ignore").decode("latin-1")  # by Pillow's own font
+        pen.text((LEFT, y), drawable, colour, ImageFont.load_default(size))
+
+    write(44, "specviz", 28, LIGHT.mute)
+    write(92, textwrap.shorten(trace.run.title, 36), 58, LIGHT.ink)
+    write(168, textwrap.shorten(f"on {trace.run.target}", 70), 28, LIGHT.mute)
+    write(230, "\n".join(textwrap.wrap(f'"{textwrap.shorten(trace.run.prompt, 110)}"', 56)), 30, LIGHT.ink)
+    slow = judged is not None and judged.word == "slower"
+    write(344, judged.sentence if judged else "", 46, LIGHT.rejected if slow else LIGHT.bonus)
+    scale = WIDTH / max(1, sum(plain), sum(step.time.total for step in trace.steps))
+    most = max((len(step.emitted) for step in trace.steps), default=1)
+    right = float(LEFT)
+    for step in trace.steps:
+        left, right = right, right + scale * step.time.total
+        tall, kept = (90 * min(count, len(step.emitted)) / most for count in (len(step.emitted), step.accepted))
+        edge = max(left, right - 2 * (right - left > 4))
+        pen.rectangle((left, 530 - tall, edge, 530), LIGHT.bonus)
+        if kept:
+            pen.rectangle((left, 530 - kept, edge, 530), LIGHT.accepted)
+    write(586, "Above: this run, as high as a step wrote tokens. Below: one at a time." if plain else "", 22, LIGHT.mute)
+    right = LEFT
+    for ns in plain:
+        left, right = right, right + scale * ns
+        pen.rectangle((left, 548, max(left, right - 2 * (right - left > 3)), 568), LIGHT.plain)
+    if picture := trace.end and trace.end.picture:
+        with Image.open(io.BytesIO(base64.b64decode(picture))) as drawn:
+            card.paste(drawn.convert("RGB").resize((250, 250), Image.Resampling.NEAREST), (LEFT + WIDTH - 250, 44))
+    written = io.BytesIO()
+    card.save(written, "PNG")
+    return written.getvalue()

@@ -1,0 +1,46 @@
+"""The preview card: a picture of the size that sites expect, with the run's colours, whatever the prompt is written in."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from PIL import Image, ImageColor
+
+from specviz.figures import card
+from specviz.palette import LIGHT
+from specviz.trace.schema import Trace
+from tests.support.traces.image_runs import image_trace
+from tests.support.traces.samples import sample_trace
+
+
+def drawn(trace: Trace) -> Image.Image:
+    return Image.open(io.BytesIO(card.draw(trace))).convert("RGB")
+
+
+def count(picture: Image.Image, colour: str) -> int:
+    return dict(map(reversed, picture.getcolors(1 << 20) or ())).get(ImageColor.getrgb(colour), 0)
+
+
+def test_the_card_shows_the_run_above_its_baseline() -> None:
+    trace = sample_trace(14, baseline=True)
+    picture = drawn(trace)
+    assert picture.size == (1200, 630)
+    assert min(count(picture, colour) for colour in (LIGHT.accepted, LIGHT.bonus, LIGHT.plain)) > 1000
+    alone = drawn(trace.replace(end=None))
+    assert count(alone, LIGHT.plain) == 0 and count(alone, LIGHT.accepted) > 1000
+
+
+@pytest.mark.parametrize("prompt", ["", "\u202e😀" * 4000, "x" * 9000, "為什麼天空是藍色的？", "\ud800 lone"])
+def test_any_prompt_and_title_can_be_drawn(prompt: str) -> None:
+    trace = sample_trace(4, baseline=True)
+    told = trace.replace(run=replace(trace.run, prompt=prompt, title=prompt or "×"))
+    assert drawn(told).size == card.SIZE
+
+
+def test_a_run_without_steps_and_one_that_draws_a_picture() -> None:
+    trace = sample_trace(4)
+    assert drawn(trace.replace(steps=(), end=None)).size == card.SIZE
+    corner = drawn(image_trace("lantern")).crop((890, 44, 1140, 294))
+    assert corner.getcolors(1) is None or corner.getcolors(1)[0][1] != ImageColor.getrgb(LIGHT.paper)
