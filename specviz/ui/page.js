@@ -55,9 +55,10 @@
   }
 
   document.addEventListener("click", (event) => {
-    if (closest(event, ".sp-skip")) {
+    const skip = closest(event, ".sp-skip");
+    if (skip) {
       event.preventDefault();
-      [...all(".specviz")].find((one) => one.getClientRects().length)?.focus();
+      [...all(String(skip.dataset.to))].find((one) => one.getClientRects().length)?.focus();
     }
     // A link to another tab, such as in a lesson.
     const link = closest(event, 'a[href^="?tab="]');
@@ -195,7 +196,19 @@
     }
   }
 
+  // One tab is in the Tab order; arrows reach the others.
+  const inBar = () => tabs().filter((tab) => tab.getAttribute("role") === "tab");
+  document.addEventListener("keydown", (event) => {
+    const tab = closest(event, ".sp-tabs > .tab-wrapper [role=tab]");
+    const [row, { key }] = [inBar(), event];
+    const at = tab && { ArrowRight: row.indexOf(tab) + 1, ArrowLeft: row.indexOf(tab) - 1, Home: 0, End: -1 }[key];
+    if (at === undefined || at === null) return;
+    event.preventDefault();
+    row.at(at % row.length)?.focus();
+  });
+
   function turn() {
+    for (const tab of inBar()) tab.tabIndex = tab === openTab() ? 0 : -1;
     for (const host of document.querySelectorAll(".specviz-host")) hold(host.specviz && host.specviz.stage);
     writeSoon();
   }
@@ -218,6 +231,7 @@
   if (bar) new MutationObserver(() => setTimeout(turn)).observe(bar, { subtree: true, childList: true, attributeFilter: ["aria-selected"] });
   const wantedTab = tabs().find((button) => word(button) === window.specvizTab);
   if (wantedTab) wantedTab.click();
+  turn();
   setTimeout(() => root.classList.remove("sp-arriving"), 60);
 
   /** Copy a text. A page without HTTPS has no clipboard API and can only copy a selection. */

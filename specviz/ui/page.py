@@ -153,7 +153,8 @@ VISION, IMAGE = "Vision-language", "Image"
 """Titles of two tabs; a link names them in lower case."""
 
 MASTHEAD = """
-<a class="sp-skip" href="#stage">Skip to the stage</a>
+<a class="sp-skip" href="#stage" data-to=".specviz[tabindex]">Skip to the stage</a>
+<a class="sp-skip" href="#settings" data-to=".sp-side :is(select, input, textarea, button)">Skip to the settings</a>
 <h1 class="sp-brand">specviz</h1>
 <button type="button" id="sp-link" class="sp-theme" aria-label="Share" title="Share what is shown"
 aria-expanded="false" data-script="%s">

@@ -94,6 +94,58 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(brows
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
 
 
+def test_the_tree_is_on_the_first_screen_of_a_phone(browser: Browser, url: str) -> None:
+    with closing(
+        AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")
+    ) as phone:
+        sheet = phone.page.locator("#sp-stage .sv-inspector").bounding_box()
+        tree = phone.page.locator("#sp-stage .sv-scroll").bounding_box()
+        assert tree["y"] + tree["height"] <= sheet["y"] + 12 and tree["height"] >= 300
+
+
+def test_a_few_tabs_lead_to_the_step_button_and_two_links_over_them(newcomer: AppPage) -> None:
+    page = newcomer.page
+    reached: list[str] = []
+    while not reached or reached[-1] != "Step":
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()"))
+        assert len(reached) <= 25, reached
+    page.locator(".sp-skip").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('#sp-stage .specviz')")
+    page.locator(".sp-skip").last.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('#sp-method select')")
+
+
+def test_arrows_go_through_the_tabs_and_the_tree_s_buttons(newcomer: AppPage) -> None:
+    page = newcomer.page
+    page.get_by_role("tab", name="Text", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Vision-language")).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.get_by_role("tab", name="Text", exact=True)).to_be_focused()
+    tools = page.locator("#sp-stage").get_by_role("toolbar", name="Tree").get_by_role("button").locator("visible=true")
+    tools.first.focus()
+    for at in range(1, tools.count()):
+        page.keyboard.press("ArrowRight")
+        expect(tools.nth(at)).to_be_focused()
+    assert newcomer.run("cursor") == 0, "an arrow moved the run"
+
+
+LEVELS = """[...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
+.filter((one) => one.getClientRects().length && one.checkVisibility()).map((one) => [Number(one.tagName[1]), one.textContent])"""
+
+
+def test_headings_are_in_order_on_every_tab(visitor: AppPage) -> None:
+    for name in TABS:
+        visitor.tab(name)
+        drawn(visitor, name)
+        levels = visitor.page.evaluate(LEVELS)
+        assert levels[0][0] == 1 and sum(level == 1 for level, _ in levels) == 1, name
+        assert not [pair for pair in zip(levels, levels[1:], strict=False) if pair[1][0] > pair[0][0] + 1], name
+
+
 def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, color_scheme="dark")) as night:
         night.until("document.body.classList.contains('dark')")

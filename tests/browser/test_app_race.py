@@ -101,6 +101,9 @@ def test_whoever_wants_less_motion_sees_how_it_ended(browser: Browser, url: str)
 
 def test_on_a_phone_the_lanes_leave_room_for_the_tree_and_buttons_fit_a_finger(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True)) as phone:
+        expect(race(phone).locator(".sv-race-verdict")).to_be_visible()
+        expect(lanes(phone).locator("visible=true")).to_have_count(0)
+        race(phone).get_by_role("button", name="Show the race").tap()
         expect(lanes(phone)).to_have_count(2)
         first, second = (lanes(phone).nth(at).bounding_box() for at in (0, 1))
         assert second["y"] == first["y"] and second["x"] >= first["x"] + first["width"]

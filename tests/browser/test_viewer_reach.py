@@ -116,3 +116,38 @@ def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Ope
     tab.page.locator('.sv-tree [data-id="1"]').click()
     tab.page.keyboard.press("PageDown")
     expect(inspector).to_be_hidden()
+
+
+def test_every_node_of_a_crowded_tree_is_reached_with_the_keyboard(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)), size={"width": 1280, "height": 620})
+    many = tab.run("stage.stage.step.nodes.length")
+    assert many > 60
+    for key in ("0", "+", "+"):
+        tab.page.locator(".specviz").focus()
+        tab.page.keyboard.press(key)
+        reached: set[str] = set()
+        for _ in range(many):
+            tab.run("stage.flush()")
+            reached |= set(
+                tab.run("[...document.querySelectorAll('.sv-tree .sv-node:not(.sv-is-chip)')].map((one) => one.dataset.id)")
+            )
+            left = [at for at in range(many) if str(at) not in reached]
+            if not left:
+                break
+            names = tab.run(
+                """(node) => { const { nodes } = stage.stage.step, up = [];
+                for (let at = nodes[node].parent; at >= 0; at = nodes[at].parent) up.push(`chip${at}`); return up; }""",
+                left[0],
+            )
+            closed = next(name for name in names if tab.page.locator(f'.sv-tree [data-id="{name}"]').count())
+            chip = tab.page.locator(f'.sv-tree [data-id="{closed}"]')
+            chip.focus()
+            tab.page.keyboard.press("Enter")
+            tab.run("stage.flush()")
+            assert tab.run(
+                "document.activeElement.closest('.sv-tree') !== null && /^[0-9]+$/.test(document.activeElement.dataset.id)"
+            )
+        else:
+            raise AssertionError(f"never seen: {left}")
+        sizes = tab.run("[...document.querySelectorAll('.sv-tree text')].map((one) => Number(one.getAttribute('font-size')))")
+        assert min(sizes) >= 11

@@ -168,3 +168,31 @@ def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) 
     """
     found = node(body)
     assert [one and one["type"] for one in found] == ["beam_mass", "growth", "growth", None]
+
+
+@pytest.mark.parametrize(("nodes", "height"), [(63, 340), (63, 97), (128, 340), (128, 97)])
+def test_a_crowded_tree_is_grouped_so_that_all_its_text_can_be_read(node: Evaluate, nodes: int, height: int) -> None:
+    """Rejected siblings, half of them with branches, at the root and below the accepted node."""
+    drafted = [cases.node(-1, " a", "root"), cases.node(0, " yes", "accepted", 0.6, 0.8)]
+    for at in range(nodes - 1):
+        parent = 0 if at % 3 else 1
+        rejected = at < 40
+        of = (parent, f" no{at}", "rejected", 0.1, 0.01) if rejected else (at - 38, f" k{at}", "skipped", 0.2)
+        drafted.append(cases.node(*of))
+    step = cases.step(0, drafted, [1], [1, 9, " end", 0.5, "target"])
+    body = """
+    const step = parseStep(given.step), frame = room(given.room);
+    const one = ({ id, kind, label, x, y, w, h, hidden, node }) => ({ id, kind, label, x, y, w, h, hidden, parent: node.parent });
+    const told = (made) => [made.grouped || false, [...made.items.values()].map(one)];
+    const ways = [{}, { whole: true }, { focus: 5 }, { opened: new Set([0]) }];
+    return ways.map((way) => told(layout.tree(step, { ...frame, ...way })));
+    """
+    usual, whole, near, opened = node(body, {"step": step, "room": {"width": 612, "height": height}})
+    for grouped, items in (usual, near, opened):
+        assert grouped and all(item["label"] for item in items) and overlaps(items) == []
+        assert sum(item["kind"] == "node" or item["hidden"] for item in items) >= 3
+        assert sum(item["hidden"] + (item["kind"] == "node") for item in items) == len(drafted), "counts add up"
+    assert not whole[0] and sum(item["kind"] == "node" for item in whole[1]) == len(drafted), "zoomed out, the whole shape"
+    beside = [sum(item["kind"] == "node" and item["parent"] == drafted[5][0] for item in items) for _, items in (usual, near)]
+    assert beside[1] >= beside[0], "first the siblings of the node in focus"
+    assert {item["id"] for item in opened[1]} >= {at for at, one in enumerate(drafted) if one[0] == 0}

@@ -66,6 +66,15 @@ class RunTab(TabParts):
             grouped(self.archive, [], self.modality), name, "Showing", elem_id=f"{prefix}-recording", elem_classes="sp-top"
         )
         with gr.Row(elem_classes="sp-room"):
+            with gr.Column(elem_classes="sp-main", min_width=0):  # first for keyboards and on phones; on the right elsewhere
+                with gr.Column(elem_classes="sp-front", min_width=0):
+                    self.banner = theme.html("", visible=False)
+                    Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
+                    feed = "" if tab_page else self.archive.feed(name)
+                    self.stage = Stage(
+                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH
+                    )  # fmt: skip
+                self.figures = Figures(shared, self.run_name, prefix)
             with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
                 with gr.Column(elem_classes="sp-scroll", min_width=0):
                     self.add_controls(first)
@@ -75,15 +84,6 @@ class RunTab(TabParts):
                     self.run, self.stop = run_buttons(shared, self.verb[0], f"{prefix}-run-live", size="lg", min_width=0)
                     self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
                     self.why = theme.html(panels.why(first.trace if first else None, False, prefix))
-            with gr.Column(elem_classes="sp-main", min_width=0):
-                with gr.Column(elem_classes="sp-front", min_width=0):
-                    self.banner = theme.html("", visible=False)
-                    Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
-                    feed = "" if tab_page else self.archive.feed(name)
-                    self.stage = Stage(
-                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH
-                    )  # fmt: skip
-                self.figures = Figures(shared, self.run_name, prefix)
         self.wire(tab_page)
 
     def add_controls(self, first: Recording | None) -> None:

@@ -153,6 +153,7 @@ interface Plan {
   height: number;
   edges: Link[];
   form: string;
+  grouped?: boolean;
 }
 interface Link {
   from: number | string;

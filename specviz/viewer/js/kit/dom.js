@@ -59,6 +59,22 @@ export function button(label, title, action, attributes) {
   return element;
 }
 
+/** Buttons of which one is in the Tab order; arrows reach the others. @param {string} label @param {HTMLButtonElement[]} buttons */
+export function toolbar(label, ...buttons) {
+  const box = h("div", { class: "sv-tools", role: "toolbar", "aria-label": label }, buttons);
+  const enter = (to) => buttons.forEach((one) => (one.tabIndex = one === to ? 0 : -1));
+  box.addEventListener("focusin", ({ target }) => enter(target));
+  box.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const row = buttons.filter((one) => !one.hidden && !one.disabled);
+    row.at((row.findIndex((one) => one === event.target) + by) % row.length)?.focus();
+  });
+  enter(buttons[0]);
+  return box;
+}
+
 // Drawn, because the usual characters for these are missing in some fonts and turn into emoji in others.
 const ICONS = {
   first: "M3 2.5h2v11h-2zM13 2.5v11l-7.5-5.5z",

@@ -24,9 +24,9 @@ export function chain(note, stage, most = 26 * stage.u) {
   const book = codes.of(run);
   const size = Math.max(6, Math.min(most, Math.floor((stage.column - 6) / columns)));
   return [
-    dom.h("h4", {}, `1 · Drawn at low resolution: ${small.length} codes`),
+    dom.h("h3", {}, `1 · Drawn at low resolution: ${small.length} codes`),
     grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
-    dom.h("h4", {}, `2 · The upsampler turns them into ${fine.length}`),
+    dom.h("h3", {}, `2 · The upsampler turns them into ${fine.length}`),
     grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
   ];
 }

@@ -117,7 +117,7 @@ function draw(note, step, stage) {
   const high = Math.floor((stage.tall - (coarse ? 185 : 120) * stage.u) / ((coarse ? 3 : 1) * rows));
   const size = Math.max(11, Math.min(26 * stage.u, high, Math.floor((stage.column - 6) / columns)));
   const story = scrubber.make(stage, "local_verification", moments, (moment) => board(cells, note, stage, moment.key, { top, rows, columns, size, last }));
-  const before = coarse ? [chain(coarse, stage, size), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
+  const before = coarse ? [chain(coarse, stage, size), dom.h("h3", {}, `3 · The target checks all ${cells.length} at once`)] : null;
   return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }
 

@@ -72,6 +72,10 @@ export class Race {
   get done() {
     return this.clock >= this.total;
   }
+  /** On a phone, whose first screen belongs to the run, a race opens on demand. */
+  get small() {
+    return innerWidth <= 480;
+  }
   get calm() {
     return matchMedia("(prefers-reduced-motion: reduce)").matches;
   }
@@ -186,7 +190,7 @@ export class Race {
     } catch {
       // As above.
     }
-    return this.host.hasAttribute("data-open");
+    return this.host.hasAttribute("data-open") && !this.small;
   }
 
   run() {
@@ -231,7 +235,7 @@ export class Race {
     this.controls.hidden = !lanes.length;
     this.tools.hidden = this.box.hidden = !open || !lanes.length;
     // A run that was just watched live shows its verdict even if its race was closed.
-    this.verdict.hidden = !this.told || !(open ? done : this.live);
+    this.verdict.hidden = !this.told || !(open ? done : this.live || this.small);
     this.watch.hidden = !open || !done || !this.watch.textContent || playing;
     this.host.toggleAttribute("data-told", !this.verdict.hidden);
     this.label(this.fold, open ? "✕" : "▾ Race", open ? "Hide the race" : "Show the race");

@@ -29,9 +29,9 @@ const LEGIBLE = 0.8; // a drawing that is shrunk further names only the accepted
 /** How an item is drawn in a form: failed and unverified nodes as the form says, all others in full. */
 function formOf(item, form, { chosen, shrink }) {
   if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
-  if (FAILED.has(item.node.status)) return (item.place < form.named && shrink >= LEGIBLE) || chosen === item.id ? form.failed : form.crowd || "dot";
+  if (FAILED.has(item.node.status)) return (item.place < form.named && (form.group || shrink >= LEGIBLE)) || chosen === item.id ? form.failed : form.crowd || "dot";
   return item.node.status === "root" || JUDGED.has(item.node.status) || chosen === item.id
-    ? "full"
+    ? form.kept || "full"
     : form.unverified;
 }
 
@@ -89,6 +89,6 @@ export function labelItem(item, form, room) {
   if (item.kind === "bonus") item.w = text(13, true) + 27 * u;
   else if (item.kind === "chip") item.w = text(11) + 14 * u;
   else if (!named) item.w = (2 * ROUND[item.form] + 1) * u;
-  else if (item.form === "small") item.w = text(11) + 9 * u;
+  else if (item.form === "small") item.w = Math.max(FAILED.has(node.status) ? 26 * u : 0, text(11) + 9 * u); // the cross covers no letter
   else item.w = Math.max(item.bars ? (TRACK + 4) * u : 28 * u, text(12.5) + 14 * u);
 }

@@ -3,6 +3,8 @@
 //
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
 // the deepest of them hide behind counts, then all but the text shrinks until it fits. A deep and narrow tree is cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
+// A tree of more than CROWD items is grouped instead: as many nodes as fit keep their text, first those near the node in focus, and each
+// group of others is one count. Zooming out shows its whole shape.
 import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
@@ -13,9 +15,14 @@ const NAMED = FORMS.filter((form) => !ROUND[form.unverified]);
 const WIDEST_GAP = 112;
 const LIMIT = 400;
 const DEEP = 10; // columns at which a narrow tree is cut into bands rather than drawn without its text
-const FEWER = [72, 48, 32]; // numbers of items, tried in turn if not even the densest form fits
 const SHRINK = [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.28, 0.22, 0.16, 0.11, 0.07]; // sizes of the drawing, tried in turn until it fits
 const READABLE = SHRINK.filter((size) => size >= 0.6); // a class that is asked what will be kept must be able to read the draft
+const CROWD = 40; // more items than this are grouped rather than drawn without their text
+const FIRST = 3; // guesses of each group that come before those far down another
+const GROUPED = [
+  { unverified: "small", failed: "small", group: true, named: 99, chars: 12, gap: 18 },
+  { unverified: "small", failed: "small", group: true, kept: "bare", named: 99, chars: 8, gap: 16 },
+];
 const MANY = 12; // more pruned nodes than this are folded into a count once others would lose their text to them
 export const PRUNED_CHIP = "chippruned";
 
@@ -29,14 +36,19 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   const order = nodes
     .slice()
     .sort((a, b) => weight(a) - weight(b) || a.depth - b.depth || a.rank - b.rank || a.id - b.id);
-  const visible = new Set([0]);
   // A hidden branch costs one item for its count, hence three quarters of the limit when something must hide.
   const places = nodes.length + 1 <= limit ? nodes.length : Math.floor(limit * 0.75);
+  return fill(step, order, places, Math.min(LIMIT, 2 * limit), fold);
+}
+
+/** The first `places` nodes of an order whose parents are drawn too. @param {Step} step @param {TreeNode[]} order @param {boolean} fold */
+function fill(step, order, places, limit, fold) {
+  const visible = new Set([0]);
   for (const node of order) {
     if (visible.size >= places) break;
     if (visible.has(node.parent)) visible.add(node.id);
   }
-  const drawing = assemble(step, visible, Math.min(LIMIT, 2 * limit), fold);
+  const drawing = assemble(step, visible, limit, fold);
   const { pruned, cut } = step.counts;
   if (fold && pruned) addPruned(drawing, labels.pruned(step), cut);
   else if (cut > pruned) addPruned(drawing, `${cut - pruned} more pruned`, cut - pruned);
@@ -48,7 +60,7 @@ const UNPLACED = { form: "", label: "", bars: false, u: 1, side: 0, track: 0, pl
 
 /** @typedef {{ root: Item, items: Map<number | string, Item> }} Drawing */
 /** @typedef {ReturnType<typeof plan> & { form: string }} Sizing */
-/** @typedef {{ drawing: Drawing, sizing: Sizing, banded?: NonNullable<ReturnType<typeof bands.plan>>, fits: boolean }} Fitting */
+/** @typedef {{ drawing: Drawing, sizing: Sizing, banded?: NonNullable<ReturnType<typeof bands.plan>>, fits: boolean, shrink?: number }} Fitting */
 
 /** @param {Step} step @param {Set<number>} visible @param {number} limit @param {boolean} fold @returns {Drawing} */
 function assemble(step, visible, limit, fold) {
@@ -189,12 +201,15 @@ const fullRoom = (room) => ({
   limit: LIMIT,
   opened: new Set(),
   chosen: null,
+  focus: null,
+  whole: false,
   ...room,
 });
 
 /**
  * Lay out a step. `room` has width and height in CSS pixels, u (size of everything relative to 12.5 px text),
- * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted) and chosen (a node to enlarge).
+ * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted), chosen (a node to enlarge), focus (a
+ * node whose siblings come first in a grouped tree) and whole (never group).
  * @param {Step} step
  * @returns {Plan}
  */
@@ -203,29 +218,59 @@ export function tree(step, frame) {
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
   const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED, false) : null;
   if (named && named.fits) return finished(named, room);
+  const group = room.whole || step.veiled || room.opened.has("pruned") ? null : grouped(step, room, foldable);
+  if (group) return { ...finished(group, room), grouped: true };
   const readable = step.veiled ? shrunk(step, room, foldable, READABLE, NAMED) : null;
   return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
 }
 
-/** The step as large as it fits into the room: at each size in the roomiest form, with fewer items if none fits. @param {Step} step @returns {Fitting} */
-function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
-  const judged = step.nodes.filter((node) => JUDGED.has(node.status) || FAILED.has(node.status)).length;
-  const fewer = room.opened.size ? [] : FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1);
-  const limits = [room.limit, ...fewer];
-  /** @type {Drawing[]} */
-  const drawings = [];
-  let whole;
-  for (const size of sizes) {
-    room.shrink = size;
-    for (let at = 0; at < limits.length; at += 1) {
-      drawings[at] = drawings[at] || choose(step, limits[at], room.opened, fold);
-      const last = !at && size === sizes.at(-1);
-      const found = fittingForm(drawings[at], room, step, forms, last);
-      if (found && found.fits) return found;
-      if (last) whole = found;
+/** A crowded step with as many named nodes as fit; null if it is not crowded or its path alone does not fit. @param {Step} step @param {boolean} fold @returns {Fitting | null} */
+function grouped(step, room, fold) {
+  const nodes = fold ? step.nodes.filter((node) => node.status !== "pruned") : step.nodes;
+  const whole = nodes.length > CROWD && nodes.length <= room.limit ? fittingForm(choose(step, room.limit, room.opened, fold), room, step, NAMED, false) : null;
+  if (nodes.length <= CROWD || (whole && whole.fits)) return null;
+  const { parent } = (room.focus === "bonus" ? step.bonus : step.nodes[room.focus]) || step.nodes[0];
+  const path = new Set(step.path);
+  for (let id = parent; id > 0; id = step.nodes[id].parent) path.add(id);
+  const weight = (node) => {
+    if (!node.id || path.has(node.id)) return 0;
+    if (room.opened.has(node.parent)) return 1;
+    return JUDGED.has(node.status) ? (node.parent === parent || node.rank < FIRST ? 2 : 3) : 4;
+  };
+  const ordered = nodes.slice().sort((a, b) => weight(a) - weight(b) || (weight(a) < 4 ? a.rank - b.rank : 0) || a.depth - b.depth || a.id - b.id);
+  const least = ordered.findLastIndex((node) => weight(node) < 2) + 1;
+  // A single guess takes no more room than its count.
+  const lone = ({ children }) => children.map((id) => step.nodes[id]).filter((one) => children.length === 1 && !one.children.length && !(fold && one.status === "pruned"));
+  const order = [...ordered.slice(0, least), ...ordered.flatMap((node) => [node, ...lone(node)])];
+  const sized = (places, form) => /** @type {Fitting} */ (fittingForm(fill(step, order, places, LIMIT, fold), room, step, [form], true));
+  /** @type {Fitting | null} */
+  let best = null;
+  for (const [shrink, form] of READABLE.flatMap((size) => GROUPED.map((one) => /** @type {const} */ ([size, one])))) {
+    room.shrink = shrink;
+    let [fits, low, high] = [sized(least, form), least + 1, nodes.length];
+    if (room.opened.size && !fits.fits && !best) return fits; // what was asked for is shown, and scrolls
+    while (fits.fits && low <= high) {
+      const middle = (low + high) >> 1;
+      const more = sized(middle, form);
+      if (more.fits) [fits, low] = [more, middle + 1];
+      else high = middle - 1;
     }
+    if (fits.fits && (!best || fits.drawing.items.size > best.drawing.items.size)) best = { ...fits, shrink };
+    if (best && best.drawing.items.size > least + 2 * FIRST) break;
   }
-  return /** @type {Fitting} */ (whole);
+  room.shrink = best ? best.shrink : 1;
+  return best;
+}
+
+/** The step as large as it fits into the room, in the roomiest form that fits. @param {Step} step @returns {Fitting} */
+function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
+  const drawing = choose(step, room.limit, room.opened, fold);
+  let found;
+  for (room.shrink of sizes) {
+    found = fittingForm(drawing, room, step, forms, room.shrink === sizes.at(-1));
+    if (found && found.fits) break;
+  }
+  return /** @type {Fitting} */ (found);
 }
 
 /** @param {Fitting} fitting @returns {Plan} */

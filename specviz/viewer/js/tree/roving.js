@@ -9,7 +9,7 @@ export class Roving {
     this.tree = tree;
     this.current = null;
     tree.svg.addEventListener("keydown", (event) => this.key(event));
-    tree.svg.addEventListener("focusin", (event) => this.focus(dom.closest(event, "[data-id]")));
+    tree.scroller.addEventListener("focusin", (event) => this.focus(dom.closest(event, "[data-id]")));
   }
 
   /** Give a node's group its role, level, place among its siblings and spoken name. @param {Item} item @param {Step} step @param {Map<number | string, Item>} items */

@@ -8,6 +8,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import { pan } from "../kit/pan.js";
 import { Tip } from "../kit/tip.js";
 import { findNode } from "../run/parseStep.js";
+import * as attention from "../stage/attention.js";
 import * as draw from "./draw.js";
 import * as layout from "./layout.js";
 import { Motion } from "./motion.js";
@@ -45,9 +46,8 @@ export class Tree {
     this.toggle = dom.button("Table", "The same step as a table (T)", () => stage.set({ table: !stage.table }), {
       "aria-pressed": "false",
     });
-    const tools = dom.h(
-      "div",
-      { class: "sv-tools" },
+    const tools = dom.toolbar(
+      "Tree",
       dom.button("−", "Smaller: more of the tree (−)", zoom(1 / 1.5), { "aria-label": "Zoom out" }),
       dom.button("Fit", "Fit the tree into its frame (0)", zoom(0)),
       dom.button("+", "Larger: more text (+)", zoom(1.5), { "aria-label": "Zoom in" }),
@@ -93,8 +93,10 @@ export class Tree {
     const { stage } = this;
     if (name.startsWith("chip")) {
       const branch = name.slice(4);
-      stage.opened = new Set([...stage.opened, branch === "pruned" ? branch : Number(branch)]);
+      const hidden = (this.step?.nodes[Number(branch)]?.children || []).find((id) => !this.plan.items.has(id));
+      stage.opened = new Set([...(this.plan.grouped ? [] : stage.opened), branch === "pruned" ? branch : Number(branch)]);
       stage.touch("tree");
+      if (this.plan.grouped && hidden !== undefined) stage.pick(hidden);
       return;
     }
     if (byPointer && stage.player.playing) stage.player.pause();
@@ -126,6 +128,7 @@ export class Tree {
     const other = this.motion.on ? !moves && !stage.player.playing : moves;
     if (fresh || changed.has("tree") || changed.has("size")) this.redraw(fresh);
     else if (changed.has("overlay") || other) this.repaint();
+    else if (changed.has("node") && stage.picked && this.crowded()) this.redraw(false);
     else if (changed.has("node")) this.select();
     if (this.motion.on) this.motion.apply(stage.within);
     if (this.motion.on && changed.has("moment")) {
@@ -184,12 +187,19 @@ export class Tree {
     this.anchor = !fresh && this.zoom !== stage.zoom ? this.anchored() : null;
     this.zoom = stage.zoom;
     const patched = codes.patched(codes.of(stage.trace.run));
-    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened, patched });
+    const focus = stage.picked ? stage.node : attention.nodeToExplain(step);
+    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened, patched, focus, whole: stage.zoom < 1 });
     const focused = this.svg.contains(document.activeElement);
     this.paint(step);
     this.select(focused);
     this.framing = this.framing || fresh;
     return undefined;
+  }
+
+  /** Whether siblings of the chosen node are hidden in a grouped tree. */
+  crowded() {
+    const node = this.step && this.stage.node !== null && findNode(this.step, this.stage.node);
+    return node && this.plan && this.plan.grouped && this.plan.items.has(`chip${node.parent}`);
   }
 
   /** The frame's size; measured again only when it may have changed, since measuring makes the browser lay out the page. */
