@@ -102,6 +102,11 @@ class Carried:
     window: Tensor
     state: Tensor
 
+    def put(self, other: Carried) -> None:
+        """Copy ``other`` to the addresses of this state."""
+        self.window.copy_(other.window)
+        self.state.copy_(other.state)
+
 
 @dataclass(frozen=True)
 class Activations:
@@ -139,11 +144,6 @@ class Activations:
 
 def _activations(parts: Sequence[Tensor]) -> Activations:
     return Activations(parts[0], parts[1], tuple(parts[2:]))
-
-
-def joined(pieces: Sequence[Activations]) -> Activations:
-    """Concatenate consecutive paths along ``node``."""
-    return _activations([torch.cat(parts, -2) for parts in zip(*(piece.parts for piece in pieces), strict=True)])
 
 
 def stack_layers(layers: Sequence[Activations]) -> Activations:

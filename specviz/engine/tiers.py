@@ -87,10 +87,10 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
     return mask
 
 
-Outputs = tuple[Tensor, Mapping[int, Tensor]]
+Outputs = tuple[Tensor, Mapping[int, Any]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
 """Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's numbers [number] to logits [row, vocab]
-and hidden states [row, hidden] by layer."""
+and hidden states [row, hidden] by layer. Negative keys are for the session that made the forward."""
 
 
 def is_captured(device: torch.device) -> bool:
@@ -156,6 +156,8 @@ class PooledCache:
     )
     inputs: dict[tuple[Hashable, int], Inputs] = field(default_factory=dict)
     pool: Any = None
+    state: Any = None
+    """State of recurrent layers at fixed addresses, None for a model without any."""
 
     def find(
         self, variant: Hashable, taps: tuple[int, ...], columns: int, width: int
@@ -242,7 +244,8 @@ class GraphRunner:
     fused: Callable[[int, int], Forward | None] = lambda width, columns: None
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
-        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's nodes, without padding.
+        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's nodes, without padding, and what is for the
+        session.
 
         The next call may overwrite these tensors.
         """
@@ -254,7 +257,7 @@ class GraphRunner:
         inputs.fill(tree, length, self.numbers)
         self._set_other_rows(inputs, length, tree.shape.depths)
         logits, hidden = self._launch(inputs, length + width)
-        return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
+        return logits[:nodes], {layer: states if layer < 0 else states[:nodes] for layer, states in hidden.items()}
 
     def _set_other_rows(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
         """Set the other rows' tokens where their texts still differ from the first row's: usually only at the first root."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.registry import choice, number, parts
 
 
@@ -42,9 +43,7 @@ def block_drafter(
     drafter = parts.FillDrafter(network, min(slots, parameters.nodes or slots) if chained else slots)
     taps, match = drafter.taps, parameters.rule == "match"
     acceptance: Any = parts.Match() if match or parameters.tree == "best_first" else parts.Rejection()
-    tier = resources.target.tier
-    costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(None, 1), tier, once=True)
-    costs.now()  # measures missing costs before the first step
+    costs = tree_costs(resources, None, 1, once=True)
     pays = None if parameters.nodes or (chained and threshold) else costs
     if chained:
         controller: Any = parts.BlockChain(drafter, threshold, pays, ranked=match)

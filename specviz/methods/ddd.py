@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from specviz.errors import BadInput
 from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
@@ -65,21 +67,14 @@ class BeamMass:
 
 
 @dataclass(frozen=True)
-class CalibratedRound:
-    """One round at full depth. ``mass`` [level]: log mass of the beam. ``accepted``: number of accepted tokens."""
-
-    mass: tuple[float, ...]
-    accepted: int
-
-
-@dataclass(frozen=True)
 class CalibratedDepth:
     """Greedy rounds of ``drafter`` on ``target`` without a threshold.
 
-    ``nodes``: mean number of nodes per tree. ``source``: description of the calibration.
+    ``rounds``: each round's number of accepted tokens, then the log mass of the beam at each level. ``nodes``: mean number of
+    nodes per tree. ``source``: description of the calibration.
     """
 
-    rounds: tuple[CalibratedRound, ...]
+    rounds: tuple[tuple[float, ...], ...]
     nodes: float
     drafter: str
     target: str
@@ -93,12 +88,12 @@ class CalibratedDepth:
         ``depth`` and ``nodes``: maximum size of a tree; 0 nodes: as calibrated. ``levels``: levels to test; empty: all.
         ``ahead``: number of levels drafted between tests. Tokens accepted below the level of the stop count as lost.
         """
-        tokens = forwards = 0
-        for one in self.rounds:
-            deepest = min(depth, len(one.mass))
+        tokens = forwards = 0.0
+        for accepted, *mass in self.rounds:
+            deepest = min(depth, len(mass))
             tested = (level for level in levels or range(1, deepest) if level < deepest)
-            end = next((level for level in tested if one.mass[level - 1] < threshold), deepest)
-            tokens += 1 + min(one.accepted, end, nodes or end)
+            end = next((level for level in tested if mass[level - 1] < threshold), deepest)
+            tokens += 1 + min(accepted, end, nodes or end)
             forwards += min(deepest, ahead * math.ceil(end / ahead))
         return tokens / len(self.rounds), forwards / len(self.rounds)
 
@@ -117,27 +112,25 @@ class CalibratedDepth:
 
     def below(self, threshold: float) -> tuple[float, ...]:
         """Return [level] the fraction of rounds with a beam below ``threshold``."""
-        deepest = max(len(one.mass) for one in self.rounds)
-        columns = ([one.mass[level] for one in self.rounds if len(one.mass) > level] for level in range(deepest))
+        deepest = max(map(len, self.rounds))
+        columns = ([one[level] for one in self.rounds if len(one) > level] for level in range(1, deepest))
         return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)
 
     def save(self, path: Path) -> None:
-        """Save as JSON, with a line [accepted tokens, log mass per level …] per round."""
-        facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
-        rows = ",\n".join(json.dumps([one.accepted, *(round(mass, 3) for mass in one.mass)]) for one in self.rounds)
-        path.write_text(f'{json.dumps(facts)[:-1]}, "rounds": [\n{rows}\n]}}\n', encoding="utf-8")
+        """Save as JSON, one round per line."""
+        rounds = [[round(number, 3) for number in one] for one in self.rounds]
+        fields = {**asdict(self), "nodes": round(self.nodes, 2), "rounds": rounds}
+        path.write_text(json.dumps(fields).replace("], ", "],\n") + "\n", encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
         """Load from JSON. Raises BadInput if the file is missing or holds no depth calibration."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            rounds = tuple(CalibratedRound(tuple(map(float, mass)), int(accepted)) for accepted, *mass in fields["rounds"])
-            if not rounds or not all(one.mass for one in rounds):
+            found = msgspec.json.decode(path.read_bytes(), type=CalibratedDepth)
+            if min(map(len, found.rounds), default=0) < 2:
                 raise ValueError("no rounds")
-            made_for = float(fields["nodes"]), str(fields["drafter"]), str(fields["target"])
-            return CalibratedDepth(rounds, *made_for, str(fields.get("source", "")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return found
+        except (OSError, ValueError) as error:
             raise BadInput(
                 f"{path.name} is not a depth calibration ({error}); create one with: python -m specviz calibrate ddd."
             ) from error

@@ -52,13 +52,16 @@ def acceptance_of(rule: str) -> parts.Acceptance:
     return parts.Match() if rule == "match" else parts.Rejection()
 
 
-def tree_costs(resources: parts.MethodResources, network: Any, rows: int, per_node: int = 1) -> parts.CurrentCosts:
+def tree_costs(
+    resources: parts.MethodResources, network: Any, rows: int, per_node: int = 1, once: bool = False
+) -> parts.CurrentCosts:  # fmt: skip
     """Return a tree-size policy from the current costs of a target pass and of a forward of ``network`` over ``rows`` rows.
 
-    ``per_node``: rows of a target pass per node. ``network``: None to time no forward before the first run.
+    ``per_node``: rows of a target pass per node. ``network``: None to time no forward before the first run. ``once``: whether one
+    forward yields all levels.
     """
     tier = resources.target.tier
-    costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), tier, per_node)
+    costs = parts.CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), tier, per_node, once)
     costs.now()  # measures missing costs before the first step
     return costs
 

@@ -9,11 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import TreeSize, dynamic_tree
 from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
 from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note
+
+if TYPE_CHECKING:
+    from specviz.methods.parts import (
+        Acceptance,
+        Context,
+        Controller,
+        Draft,
+        DraftTree,
+        Round,
+        Session,
+        Target,
+        TargetPass,
+        Verdict,
+    )
 
 
 @dataclass(frozen=True)
@@ -52,19 +67,19 @@ class ShadowDrafting:
     and uses a separate session; recorded times exclude it.
     """
 
-    def __init__(self, main: parts.Controller, other: parts.Controller, target: parts.Target) -> None:
+    def __init__(self, main: Controller, other: Controller, target: Target) -> None:
         self._main, self._other, self._target = main, other, target
-        self._session: parts.Session | None = None
-        self.latest: tuple[parts.Draft, parts.TargetPass] | None = None
+        self._session: Session | None = None
+        self.latest: tuple[Draft, TargetPass] | None = None
 
-    def begin(self, context: parts.Context, prefill: parts.TargetPass | None) -> None:
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._main.begin(context, prefill)
         if context.record_notes:
             with context.untimed:
                 self._other.begin(context, prefill)
                 self._session = self._target.open(min(self._target.context_length, len(context.ids) + context.max_depth))
 
-    def draft(self, context: parts.Context) -> parts.Draft:
+    def draft(self, context: Context) -> Draft:
         draft, session = self._main.draft(context), self._session
         if session is not None:
             with context.untimed:
@@ -75,7 +90,7 @@ class ShadowDrafting:
                 session.rewind(session.length)
         return draft
 
-    def observe(self, finished: parts.Round) -> None:
+    def observe(self, finished: Round) -> None:
         self._main.observe(finished)
         if self._session is not None:
             with finished.context.untimed:
@@ -98,15 +113,15 @@ class Rewarded:
     """
 
     def __init__(
-        self, rule: parts.Acceptance, other: Callable[[], tuple[parts.Draft, parts.TargetPass] | None] = lambda: None
+        self, rule: Acceptance, other: Callable[[], tuple[Draft, TargetPass] | None] = lambda: None
     ) -> None:  # fmt: skip
         self._rule, self._other = rule, other
 
-    def judge(self, draft: parts.Draft, target: parts.TargetPass, context: parts.Context) -> parts.Verdict:
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         verdict = self._rule.judge(draft, target, context)
         return replace(verdict, notes=(*verdict.notes, *context.notes(lambda: [self._note(draft, target, context)])))
 
-    def _note(self, draft: parts.Draft, target: parts.TargetPass, context: parts.Context) -> Note:
+    def _note(self, draft: Draft, target: TargetPass, context: Context) -> Note:
         lengths = _lengths(draft.tree, target, context)
         branches = [Branch(node, length) for node, length in lengths.items()]
         note = TreeRewardNote(tree_reward(lengths.values()), before=None, branches=branches, reference=None)
@@ -117,7 +132,7 @@ class Rewarded:
         return note.to_note()
 
 
-def _lengths(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Context) -> dict[int, float]:
+def _lengths(tree: DraftTree, target: TargetPass, context: Context) -> dict[int, float]:
     return branch_lengths(tree.shape.parents, probabilities(tree, target, context))
 
 
@@ -141,7 +156,7 @@ def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
     return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
 
 
-def probabilities(tree: parts.DraftTree, target: parts.TargetPass, context: parts.Context) -> list[float]:
+def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
     """Return [node] the target's warped probability of the token, given the ancestors; 1 for the root.
 
     At temperature 0 the probabilities are those at temperature 1.

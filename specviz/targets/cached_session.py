@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from torch import Tensor
 
 from specviz.engine.cache import KeyValues
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import CACHE_POOL, TREE_ROOM, GraphRunner, PooledCache, padded_width
+from specviz.engine.tiers import CACHE_POOL, TREE_ROOM, GraphRunner, Outputs, PooledCache, padded_width
 from specviz.engine.tree import DraftTree
 
 
@@ -34,7 +32,7 @@ class CachedSession(ABC):
         """Build the padded passes over the acquired cache."""
 
     @abstractmethod
-    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+    def _scored(self, tree: DraftTree) -> Outputs:
         """Return logits and hidden states of one pass over the tree."""
 
     @property

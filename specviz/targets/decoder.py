@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from specviz.engine.attention import additive
 from specviz.engine.cache import KeyValues
 from specviz.engine.regions import Call, Regions, compiled, growing
+from specviz.engine.tiers import Outputs
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Model types whose layers :func:`layer` computes."""
@@ -170,9 +171,7 @@ class Decoder:
         self.eps, self.kv, self.group = float(config.rms_norm_eps), kv, heads // kv
         self.regions = Regions(self._calls)
 
-    def forward(
-        self, tokens: Tensor, places: Tensor, mask: Tensor, cache: KeyValues, taps: Sequence[int]
-    ) -> tuple[Tensor, dict[int, Tensor]]:
+    def forward(self, tokens: Tensor, places: Tensor, mask: Tensor, cache: KeyValues, taps: Sequence[int]) -> Outputs:
         """Like :meth:`TextTarget.run`, for a pass that writes at the cache's slots. ``tokens`` [1, row], ``places`` [row], bool
         ``mask`` [row, column].
         """

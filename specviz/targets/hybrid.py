@@ -8,7 +8,9 @@ ancestor mask and a key-value cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,25 +19,39 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.engine.attention import additive
-from specviz.engine.cache import CACHE_ARGUMENT, KeyValues
+from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.engine.captured import captured
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.state_space import Activations, Carried, joined, stack_layers
+from specviz.engine.state_space import Activations, Carried, stack_layers
 from specviz.engine.stop import chunks
-from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
-from specviz.engine.to_device import to_device
-from specviz.engine.tree import DraftTree, TreeShape, chain
+from specviz.engine.tiers import (
+    Forward,
+    GraphRunner,
+    Outputs,
+    PooledCache,
+    choose_tier,
+    is_captured,
+    tree_attention_mask,
+)
+from specviz.engine.to_device import copy_into, to_device
+from specviz.engine.tree import DraftTree, GrownShape, TreeShape, chain
 from specviz.errors import ModelUnavailable
+from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import changing_factors, devices_of
 from specviz.targets.mixers import GatedDelta, Mamba2, Rule
 from specviz.targets.state_layers import NAMES, Scale, anatomy, scale_of
-from specviz.targets.text import LanguageTarget, TextTarget
+from specviz.targets.text import LanguageTarget, TextTarget, joined, rope_obstacle
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
 CHUNK = 128
 """Tokens per prefill chunk; the masked product grows with the square of this number."""
-REWIND = 64
-"""Number of tokens that a session can rewind without prefilling again, after the first rewind."""
+REWIND = 24
+"""Number of earlier states that a session keeps after its first rewind, to rewind without prefilling the whole text again."""
+PASSED = -1
+"""Key of a captured pass's activations among its outputs."""
+Passed = tuple[Activations, dict[int, tuple[Tensor, Callable[[], None]]] | None]
+"""Activations of a pass and, if it is captured, the captured replays of its paths by length: the path's nodes and the replay."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
 """Heads to show, as quantiles of decay speed from 0 (slowest)."""
 _LARGEST_SHOWN = 96
@@ -62,13 +78,15 @@ class HybridTarget(LanguageTarget):
             (scale_of(block.norm), None if block.feed is None else scale_of(block.feed_norm)) for block in self.body.blocks
         ]
         self._last = scale_of(self.body.norm)
-        self.attending = sum(block.attention is not None for block in self.body.blocks)
-        self.tier, self.warning = choose_tier(tier, self.device, "its recurrent layers have no captured pass")
+        # Layers with equal words share one tensor of the cache; recurrent layers have no entries.
+        self.alike = tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
+        self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kind of each layer: "state" or "attention"."""
-        return tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
+    def _obstacle(self) -> str:
+        """Return the reason why passes cannot be captured in a graph, or ""."""
+        if any(getattr(self.config, name, 0) for name in ("num_experts", "num_local_experts")):
+            return "its experts may be chosen on the host"
+        return rope_obstacle(self.config)
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> HybridSession:
         """Open a fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's context."""
@@ -84,15 +102,16 @@ class HybridTarget(LanguageTarget):
 
     @torch.inference_mode()
     def run(
-        self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _AttentionPass, taps: Sequence[int]
+        self, tokens: Tensor, positions: Tensor, shape: TreeShape, carried: Carried, attended: Any, taps: Sequence[int]
     ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
-        """Run one pass over a tree after ``start`` tokens. Returns the head's input [node, hidden], activations and taps."""
+        """Run one pass over a tree at ``positions`` [node]. Returns the head's input [node, hidden], activations and taps.
+
+        ``attended``: mask and cache of the attention layers, by keyword.
+        """
         body = self.body
         x = body.embed(tokens)[None]
         x = x.to(self.wide) if body.wide else x
-        turns = None
-        if body.rotary is not None:
-            turns = body.rotary(x, to_device([[start + depth for depth in shape.depths]], self.device))
+        turns = None if body.rotary is None else body.rotary(x, positions[None])
         passed: list[Activations] = []
         tapped: dict[int, Tensor] = {}
         for number, (block, (norm, feed_norm)) in enumerate(zip(body.blocks, self._norms, strict=True)):
@@ -105,15 +124,33 @@ class HybridTarget(LanguageTarget):
                 passed.append(activations)
                 mixed = output[None]
             else:
-                mixed = cache.attend(block.attention, inner, turns)
-            x = x + mixed * body.residual if body.residual != 1 else x + mixed
+                mixed = block.attention(inner, position_embeddings=turns, **attended)[0]
+            x = torch.add(x, mixed, alpha=body.residual)
             if feed_norm is not None:
-                fed = block.feed(self._norm(x, feed_norm))
-                x = x + fed * body.residual if body.residual != 1 else x + fed
+                x = torch.add(x, block.feed(self._norm(x, feed_norm)), alpha=body.residual)
         x = self._norm(x, self._last)
         if len(body.blocks) in taps:
             tapped[len(body.blocks)] = x[0]
         return x[0], stack_layers(passed), tapped
+
+    def mask(self, seen: Tensor) -> Tensor:
+        """Convert a bool mask [node, kv] to the model's form."""
+        return (seen if self.model.config._attn_implementation == "sdpa" else additive(seen, self.dtype))[None, None]
+
+    def padded_forward(self, pooled: PooledCache, taps: Sequence[int]) -> Forward:
+        """Return the forward of captured passes over this cache, whose parents and ancestors are read from the mask."""
+
+        def forward(tokens: Tensor, places: Tensor, seen: Tensor, _: Tensor) -> Outputs:
+            cache = pooled.cache
+            assert cache.slots is not None
+            ancestors = seen.index_select(1, cache.slots)
+            above = ancestors.tril(-1) * torch.arange(1, len(places) + 1, device=self.device)
+            shape = GrownShape((0,) * len(places), above.amax(1) - 1, ancestors)
+            attended = {"attention_mask": self.mask(seen), CACHE_ARGUMENT: cache.cache}
+            hidden, activations, tapped = self.run(tokens[0], places, shape, pooled.state[0], attended, taps)
+            return self.logits(hidden), {**tapped, PASSED: (activations, {})}
+
+        return forward
 
     def _norm(self, x: Tensor, norm: Scale) -> Tensor:
         even = F.rms_norm(x.to(self.wide), (x.shape[-1],), None, norm.eps)
@@ -125,139 +162,106 @@ class HybridTarget(LanguageTarget):
             return self.body.head(hidden)
 
 
-class _AttentionPass:
-    """Key-value cache and mask of the attention layers in one pass."""
+class HybridSession(CachedSession):
+    """Session on a :class:`HybridTarget`: window, state and, for attention layers, keys and values.
 
-    def __init__(self, cache: KeyValues | None, mask: Any) -> None:
-        self._cache = cache
-        self._mask = mask
-        self._next = 0
+    In the graph tier, all of them have fixed addresses, and so has a second state, to which a captured replay writes.
+    """
 
-    def attend(self, layer: Any, inner: Tensor, turns: Any) -> Tensor:
-        """Run the next attention layer on inner [1, node, hidden]."""
-        return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
-
-    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
-        """Write to the cache; called by the layer.
-
-        ``layer`` counts recurrent layers too, so attention layers are counted here. Further keywords of newer transformers are
-        ignored.
-        """
-        assert self._cache is not None
-        place, self._next = self._next, self._next + 1
-        return self._cache.cache.update(keys, values, place)
-
-
-class HybridSession:
-    """Session on a :class:`HybridTarget`: window, state and, for attention layers, keys and values."""
+    target: HybridTarget
 
     def __init__(self, target: HybridTarget, capacity: int, taps: tuple[int, ...]) -> None:
-        self.target = target
-        self.taps = taps
-        self.length = 0
-        self._cache = KeyValues([None] * target.attending, capacity + TREE_ROOM) if target.attending else None
-        self.carried = target.nothing()
+        self.target, self.carried = target, target.nothing()
+        super().__init__(capacity, taps)
         self._ids: list[int] = []
-        self._tree: DraftTree | None = None
-        self._passed: Activations | None = None
-        # For rewinding: an earlier carried state, and the activations since. Both stay None until the first rewind, because
-        # verifying targets and tree drafters never rewind.
-        self._base: Carried | None = None
-        self._since: list[Activations] | None = None
+        self._tree: DraftTree
+        self._passed: Passed
+        # Earlier states with their numbers of tokens, from the first rewind on: targets and tree drafters never rewind.
+        self._earlier: list[tuple[int, Carried]] | None = None
 
-    def padded(self, nodes: int) -> int:
-        return nodes
+    def _runner(self, pooled: PooledCache) -> GraphRunner:
+        pooled.state = pooled.state or (self.carried, self.target.nothing())
+        pooled.state[0].put(self.carried)
+        self.carried, self._spare = pooled.state
+        return GraphRunner(self.target.padded_forward(pooled, self.taps), pooled, self.taps, self.target.device)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids``. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
-        hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
-        for place, (start, end) in enumerate(chunks(len(ids), CHUNK)):
-            part = list(ids[start:end])
-            tree = DraftTree(chain(len(part) - 1), to_device(part, self.target.device), tuple(part))
-            hidden, tapped[place] = self._pass(tree)
-            self.keep(range(len(part)))
-        if self._since is not None:
-            self._base, self._since = self.carried, []
-        assert hidden is not None
-        layer_states = {layer: torch.cat([states[layer] for states in tapped]) for layer in self.taps}
-        return TargetPass(self.target.logits(hidden[-1:]), layer_states)
+        return joined([self._read(list(ids[start:end])) for start, end in chunks(len(ids), CHUNK)])
+
+    def _read(self, ids: list[int]) -> TargetPass:
+        tree = DraftTree(chain(len(ids) - 1), to_device(ids, self.target.device), tuple(ids))
+        hidden, tapped = self._pass(tree)
+        self.keep(range(len(ids)))
+        return TargetPass(self.target.logits(hidden[-1:]), tapped)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass; the committed state is unchanged until :meth:`keep`."""
-        hidden, tapped = self._pass(tree)
-        assert self._passed is not None
-        notes = partial(_decay_notes, self.target, self._passed, tree.shape, self.carried.state)
-        return TargetPass(self.target.logits(hidden), tapped, notes)
+        scored, state = super().score(tree), self.carried.state
+        return replace(scored, notes=partial(_decay_notes, self.target, self._passed[0], tree.shape, state))
 
-    def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
+    def _scored(self, tree: DraftTree) -> Outputs:
+        if self.graph is None:
+            hidden, tapped = self._pass(tree)
+            return self.target.logits(hidden), tapped
+        outputs = self.graph(tree, self.length)
+        self.resume(tree, outputs[1])
+        return outputs
+
+    def resume(self, tree: DraftTree, outputs: Mapping[int, Any]) -> None:
+        """Take a captured pass over ``tree`` as the last one, from its ``outputs``."""
+        self._tree, self._passed = tree, outputs[PASSED]
+
+    def _pass(self, tree: DraftTree) -> Outputs:
         target, start, nodes = self.target, self.length, len(tree)
-        mask = None
-        if self._cache is not None:
-            self._cache.rewind(start)
-            bool_mask = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
-            mask = bool_mask if target.model.config._attn_implementation == "sdpa" else additive(bool_mask, target.dtype)
-        attended = _AttentionPass(self._cache, mask)
-        hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
-        self._tree = tree
+        self._cache.rewind(start)
+        mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device))
+        positions = to_device([start + depth for depth in tree.shape.depths], target.device)
+        attended = {"attention_mask": mask, CACHE_ARGUMENT: self._cache.cache}
+        hidden, activations, tapped = target.run(tree.tokens, positions, tree.shape, self.carried, attended, self.taps)
+        self._tree, self._passed = tree, (activations, None)
         return hidden, tapped
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Replay these nodes (root first) of the last tree into window and state; keep their keys and values."""
-        assert self._passed is not None and self._tree is not None
-        if self._cache is not None:
-            self._cache.keep(path)
-        activations = self._passed
-        if len(path) < len(activations):
-            activations = activations.of(to_device(list(path), self.target.device))
-        self.carried = self.target.together.replayed(activations, self.carried)
-        self.length += len(path)
+        if self._earlier is not None:
+            self._earlier = [*self._earlier[1 - REWIND :], (self.length, deepcopy(self.carried))]
+        self._set(self._replayed(path))
+        super().keep(path)
         self._ids += [self._tree.host_tokens[node] for node in path]
-        if self._since is None or self._base is None:
-            return
-        # Keep the last activations for rewinding, and fold older ones into the base state.
-        self._since.append(activations)
-        if sum(map(len, self._since)) > 2 * REWIND:
-            everything = joined(self._since)
-            older = len(everything) - REWIND
-            self._base = self.target.together.replayed(everything.part(0, older), self._base)
-            self._since = [everything.part(older, len(everything))]
+
+    def _replayed(self, path: Sequence[int]) -> Carried:
+        """Return the carried state after these nodes of the last tree."""
+        (activations, replays), rule, device = self._passed, self.target.together, self.target.device
+        if replays is None or not is_captured(device):
+            return rule.replayed(activations.of(to_device(list(path), device)), self.carried)
+        if len(path) not in replays:
+            nodes = to_device(list(path), device)
+            replay, _ = captured(lambda: self._spare.put(rule.replayed(activations.of(nodes), self.carried)), device)
+            replays[len(path)] = nodes, replay
+        nodes, replay = replays[len(path)]
+        copy_into(nodes, path)
+        replay()
+        return self._spare
+
+    def _set(self, carried: Carried) -> None:
+        if self.graph:
+            self.carried.put(carried)
+        else:
+            self.carried = carried
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens.
-
-        Replays from a recent state, or prefills again on the first rewind or if ``length`` is too far back.
-        """
-        if self._cache is not None:
-            self._cache.rewind(length)
-        if length == self.length:
-            return
-        if self._base is None:
-            self._prefill_again(self._ids[:length])
-            return
-        everything = joined(self._since) if self._since else None
-        back = 0 if everything is None else len(everything)
-        left = length - (self.length - back)
-        ids, self._ids, self.length = self._ids[:length], self._ids[:length], length
-        if everything is not None and left > 0:
-            self._since = [everything.part(0, left)]
-            self.carried = self.target.together.replayed(self._since[0], self._base)
-        elif left == 0:
-            self._since, self.carried = [], self._base
-        else:
-            self._prefill_again(ids)
-
-    def _prefill_again(self, ids: list[int]) -> None:
-        self.length, self._ids, self.carried = 0, [], self.target.nothing()
-        self._base, self._since = self.carried, []
-        if self._cache is not None:
-            self._cache.rewind(0)
-        if ids:
-            self.prefill(ids)
-
-    def close(self) -> None:
-        self._cache, self._passed, self._base, self._since = None, None, None, None
+        """Drop all but the first ``length`` tokens: go back to an earlier state, and prefill what follows it again."""
+        if length < self.length:
+            self._earlier = [one for one in self._earlier or () if one[0] <= length]
+            start, carried = self._earlier.pop() if self._earlier else (0, self.target.nothing())
+            again, self._ids = self._ids[start:length], self._ids[:start]
+            self._set(carried)
+            self._cache.rewind(start)
+            if again:
+                self.prefill(again)
+        self._cache.rewind(length)
 
 
 def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, state: Tensor) -> tuple[Note, ...]:
@@ -268,7 +272,8 @@ def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, st
     """
     if not 1 < len(shape) <= _LARGEST_SHOWN:
         return ()
-    layers, kinds = target.together, target.kinds
+    layers, kinds = target.together, target.alike
+    passed = passed.part(0, len(shape))
     log_decay = layers.log_decay(passed)
     # Log decays from the carried state to each node, [layer, node, head].
     fade = shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay

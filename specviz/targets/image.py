@@ -10,7 +10,7 @@ padding, and the row's positions start after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.engine.attention import additive
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import GraphRunner, PooledCache, choose_tier, tree_attention_mask
+from specviz.engine.tiers import GraphRunner, Outputs, PooledCache, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
@@ -128,7 +128,7 @@ class ImageTarget:
     @torch.inference_mode()
     def run(
         self, embedded: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, taps: Sequence[int], last: int = 0
-    ) -> tuple[Tensor, dict[int, Tensor]]:
+    ) -> Outputs:
         """Run one pass. Returns guided logits [node, code] (only of the ``last`` rows, if set) and the taps' hidden states.
 
         Hidden states are [node, row * hidden], the two rows side by side.
@@ -162,7 +162,7 @@ class ImageSession(CachedSession):
         """Build the padded passes, with both rows and their guidance in one graph."""
         target, taps = self.target, self.taps
 
-        def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> Outputs:
             positions, mask = target.positions(places, hidden), target.mask(mask, places, hidden)
             return target.run(target.table[tokens], positions, mask, pooled.cache.cache, taps)
 
@@ -192,7 +192,7 @@ class ImageSession(CachedSession):
         self._cache.advance(len(ids))
         return TargetPass(logits, hidden)
 
-    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+    def _scored(self, tree: DraftTree) -> Outputs:
         target, nodes, start = self.target, len(tree), self.length
         if (graph := self.captured(start)) is not None:
             return graph(tree, start)

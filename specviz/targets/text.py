@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from specviz.engine.cached import cached
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.regions import obstacle
 from specviz.engine.stop import chunks
-from specviz.engine.tiers import Forward, GraphRunner, PooledCache, choose_tier, tree_attention_mask
+from specviz.engine.tiers import Forward, GraphRunner, Outputs, PooledCache, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
@@ -196,7 +196,7 @@ class TextTarget(LanguageTarget):
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
-    ) -> tuple[Tensor, dict[int, Tensor]]:
+    ) -> Outputs:
         """Run the model over ``tokens`` [1, row]. Returns logits [row, vocab] (only of the ``last`` rows, if set) and taps.
 
         ``more``: model-specific keywords.
@@ -206,7 +206,7 @@ class TextTarget(LanguageTarget):
 
     def forward(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int, **more: Any
-    ) -> tuple[Tensor, dict[int, Tensor]]:
+    ) -> Outputs:
         """Run the model over several texts: ``tokens`` [batch, row], logits [batch, row, vocab]; otherwise like :meth:`run`."""
         options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
@@ -258,7 +258,7 @@ class TextSession(CachedSession):
                 return None
             return lambda tokens, places, mask, _: decoder.forward(tokens, places, mask, pooled.cache, taps)
 
-        def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> Outputs:
             return target.run(tokens, places[None], target.finished(mask[None]), pooled.cache.cache, taps)
 
         variant = target.variant if target.embed is None else ("embeddings", id(target.embed))
@@ -300,7 +300,7 @@ class TextSession(CachedSession):
                 self._cache.rewind(0)
                 self._append(known)
 
-    def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
+    def _chain(self, ids: Sequence[int], last: int = 1) -> Outputs:
         """Run one pass over ``ids`` after the cached tokens. Returns the logits of the ``last`` ids, and all hidden states."""
         target, start, rows = self.target, self.length, len(ids)
         places = list(range(start, start + rows))
@@ -324,7 +324,7 @@ class TextSession(CachedSession):
         distance = row[None, :, None] - column
         return target.mask(distance >= 0, lambda: distance)
 
-    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+    def _scored(self, tree: DraftTree) -> Outputs:
         if self.target.boundary:
             self._choose_factors(self.length + 1)
             self._ids, self._tree = self._ids[: self.length], tree

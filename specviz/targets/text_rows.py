@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from specviz.engine.batch_cache import MOST_ROWS, PassLayout, RowCache
 from specviz.engine.interfaces import Target, TargetPass
+from specviz.engine.tiers import Outputs
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput
 from specviz.targets.text import TextTarget
@@ -61,7 +60,7 @@ class TextRows:
             for row, tree in enumerate(trees)
         ]
 
-    def _run(self, layout: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
+    def _run(self, layout: PassLayout, last: int = 0) -> Outputs:
         """Run the model once. Returns logits [row, node, vocab] and taps [row, node, hidden]."""
         mask = self.target.mask(layout.mask, lambda: layout.positions[:, :, None] - layout.places[:, None, :])
         return self.target.forward(layout.tokens, layout.positions, mask, self.cache.cache, self.taps, last)

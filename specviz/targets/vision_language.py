@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import TargetPass
+from specviz.engine.tiers import Outputs
 from specviz.engine.to_device import to_device
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
@@ -91,7 +92,7 @@ class VisionLanguageTarget(TextTarget):
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
-    ) -> tuple[Tensor, dict[int, Tensor]]:
+    ) -> Outputs:
         """See :meth:`TextTarget.run`; ``positions`` [1, row] are indices in the text, [axis, 1, row] are final."""
         if positions.ndim == 2:
             positions = positions + (self.family.first + self.sight.shift)

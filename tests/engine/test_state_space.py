@@ -15,7 +15,6 @@ from specviz.engine.state_space import (
     Carried,
     Recurrence,
     decays,
-    joined,
     tree_scan,
 )
 from specviz.engine.tree import TreeShape
@@ -112,7 +111,6 @@ def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
         halves = layer.replayed(passed.part(cut, 12), layer.replayed(passed.part(0, cut), start))
         assert torch.allclose(halves.state, whole.state, rtol=1e-12)
         assert torch.equal(halves.window, whole.window)
-    assert torch.equal(joined([passed.part(0, 5), passed.part(5, 12)]).inputs, passed.inputs)
 
 
 def test_the_mask_comes_before_the_exponential() -> None:

@@ -227,6 +227,7 @@ def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, values: dict[st
     assert run.outcome.output_ids == expected.ids
     for step in steps:
         assert step.total("waits") <= MOST_WAITS
+    assert sum(step.total("calls") for step in steps) / len(steps) <= (CALLS if warped == "greedy" else PICTURE_CALLS)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
-from specviz.methods.ddd import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
+from specviz.methods.ddd import PUBLISHED_LEVELS, CalibratedDepth
 from specviz.methods.registry import all_methods, describe
 from specviz.trace.notes.drafts import TreeDepth
 from tests.support.tiny.networks import block_net
@@ -25,7 +25,7 @@ USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
 COLD = tuple((1.5 + 0.3 * depth, 1.6 + 0.4 * depth) for depth in range(8))
 WARM_ROWS = tuple((1.3, 1.4) for _ in range(8))
 SIZES = (2, 16)
-ROUNDS = (CalibratedRound((-0.1, -0.3, -0.9, -1.6), 4), CalibratedRound((-0.2, -0.7, -1.4, -2.6), 2))
+ROUNDS = ((4, -0.1, -0.3, -0.9, -1.6), (2, -0.2, -0.7, -1.4, -2.6))
 CHEAP, DEAR = 0.001, 30.0
 """Milliseconds of a drafter forward, where a pass of one token takes ten."""
 

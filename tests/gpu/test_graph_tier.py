@@ -13,9 +13,7 @@ from tests.support.ladder import NUCLEUS, PICTURES, ROWS, Row, Way, baseline
 from tests.support.worlds.image import World
 
 BUDGET = 24
-WORLDS = ("text", "whole", "vision", "hybrid", "pure")
-RECURRENT = ("hybrid", "pure")
-"""Worlds of state-space layers, whose states are in no graph."""
+WORLDS = ("text", "whole", "vision", "hybrid", "pure", "delta")
 CASES: dict[Any, Row] = {}
 for _row in (Row("autoregressive", ways=(NUCLEUS,)), *ROWS):
     if _row.world in WORLDS and "int8" not in _row.values.values():  # packed for this CPU, which no emulation opens
@@ -75,8 +73,6 @@ def crossed(rows: list[Row], emulated: list[Row], quick: list[Row]) -> list[Any]
 
 def tiers(row: Row, name: str, both: bool) -> list[str]:
     """Those that run there: both on a real device, while on the emulated one an eager pass is the same for many methods."""
-    if row.world in RECURRENT:
-        return ["eager"]
     return ["eager", "graph"] if both or name == CUDA else ["graph"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.errors import BadInput
-from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound
+from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth
 from tests.support.rounds import context
 from tests.support.worlds.fancy import Fancy, paths, searched
 
@@ -75,7 +75,7 @@ def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) 
 
 
 def calibration(*rounds: tuple[tuple[float, ...], int], nodes: float = 9.6) -> CalibratedDepth:
-    return CalibratedDepth(tuple(CalibratedRound(*one) for one in rounds), nodes, "eagle3", "tiny", "a test")
+    return CalibratedDepth(tuple((accepted, *mass) for mass, accepted in rounds), nodes, "eagle3", "tiny", "a test")
 
 
 SURE, DOUBTFUL = ((-0.1, -0.2, -0.4, -0.6), 4), ((-0.9, -0.6, -2.2, -3.0), 2)

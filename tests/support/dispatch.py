@@ -137,7 +137,6 @@ class Subject:
     prompt: str | PictureQuestion
     methods: tuple[str, ...]
     note: str = ""
-    tier: str = "graph"
 
 
 def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
@@ -159,8 +158,7 @@ def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
         )
         if names:
             note = {"vision_language": " on a picture", "image": " of a picture"}.get(kind, "")
-            # Recurrent layers have no captured pass.
-            yield Subject(named, prompt(), names, note, "eager" if of_state_space else "graph")
+            yield Subject(named, prompt(), names, note)
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
@@ -171,7 +169,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
         compiled = {rows: pass_kernels(config, rows) for rows in WIDTHS if rows <= 64}
     with emulated_cuda() as device:
         for subject in subjects(target, methods):
-            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": subject.tier, "dtype": "float32"})
+            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
             chosen = {f"{name}{subject.note}": (name, dict[str, Any]()) for name in subject.methods}
             chosen |= {title: asked for title, asked in STATED.items() if asked[0] in subject.methods and not subject.note}
             for (title, (name, parameters)), temperature in itertools.product(chosen.items(), TEMPERATURES):

@@ -84,7 +84,7 @@ def _int8(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> P
 
 def _state_space(kind: str) -> Callable[..., Place]:
     def opened(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
-        pair = hybrid.models(kind, dtype, context=context, device=device)
+        pair = hybrid.models(kind, dtype, context=context, device=device, tier=tier)
         return Place(pair[0], hybrid.PROMPT, lambda name, values, warp, memory: hybrid.compose(values, *pair, warp, name))
 
     return opened

@@ -25,7 +25,7 @@ def context(
 
 def entries(session: Any) -> list[tuple[Tensor, Tensor]]:
     """Committed keys and values of every layer that attends, [batch, head, kv, size] each."""
-    return [] if session._cache is None else [layer.committed() for layer in session._cache.layers]
+    return [layer.committed() for layer in session._cache.layers if layer.is_initialized]
 
 
 def residual(p: Tensor, proposal: Proposal | None, offered: Sequence[int] = ()) -> Residual:

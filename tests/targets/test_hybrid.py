@@ -120,12 +120,12 @@ def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatc
         session.score(tree)
         session.keep((0, 1, 2))
         session.rewind(session.length)
-    assert session._base is None and session._since is None, "a target that verifies"
+    assert session._earlier is None, "a target that verifies"
     ids = [*PROMPT, *tree.host_tokens * 8]
     session.rewind(len(ids) - 2)
     audit(session, ids[:-2])
     one_by_one(session, ids[-2:])
-    monkeypatch.setattr(session, "_prefill_again", lambda ids: pytest.fail("it was kept"))
+    monkeypatch.setattr(session, "prefill", lambda ids: pytest.fail("it was kept"))
     session.rewind(len(ids) - 1)
     audit(session, ids[:-1])
 

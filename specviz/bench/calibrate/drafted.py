@@ -14,7 +14,7 @@ from specviz.bench.calibrate import cascade
 from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.drafting.trees.calibrated import from_counts
 from specviz.errors import BadInput
-from specviz.methods.ddd import CalibratedDepth, CalibratedRound
+from specviz.methods.ddd import CalibratedDepth
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
@@ -67,12 +67,12 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
 
     Returns the path of the file. Raises BadInput if every round was cut short.
     """
-    rounds: list[CalibratedRound] = []
+    rounds: list[tuple[float, ...]] = []
     nodes = 0
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
     for number, steps in enumerate(_decoded_steps("ddd", never, target, tokens), start=1):
         whole = [(step, note) for step in steps if step.cut is None for note in step.notes if note.type == "beam_mass"]
-        rounds += [CalibratedRound(tuple(note.data["mass"]), len(step.path)) for step, note in whole]
+        rounds += [(len(step.path), *note.data["mass"]) for step, note in whole]
         nodes += sum(step.verified for step, _ in whole)
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
     if not rounds:

@@ -111,8 +111,11 @@ class _Level:
 class CapturedLevels(Levels, Generic[Here]):
     """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the state for later levels."""
 
+    columns = 1 << 30
+    """Number of columns of their cache; by default no limit, as there is no cache or it is a session's."""
+
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self.captures = device, device.type == "cuda"
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level asked for separately (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
@@ -123,7 +126,7 @@ class CapturedLevels(Levels, Generic[Here]):
         self.trail: list[Here] = []
         self._here: Here | None = None
         self.calls = 0
-        """Number of forwards since the last reset to 0."""
+        """Number of forwards since :meth:`take_calls`."""
 
     @property
     def asked(self) -> int:
@@ -135,13 +138,18 @@ class CapturedLevels(Levels, Generic[Here]):
         """Number of captured steps."""
         return len(self._captured)
 
+    def take_calls(self) -> int:
+        """Return the number of forwards since the last call."""
+        made, self.calls = self.calls, 0
+        return made
+
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Run ``work``, which computes a level; on CUDA, replay its graph.
 
         ``key``: distinguishes this work from other work after the same levels.
         """
         full, self.calls = (self._shape, self.asked, key), self.calls + 1
-        if self._device.type != "cuda":
+        if not self.captures:
             result = work()
             assert self._here is not None
             self.trail.append(self._here)

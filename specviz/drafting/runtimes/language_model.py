@@ -169,8 +169,9 @@ class FixedChain(CapturedLevels[Tensor]):
 
 
 def session_levels(session: Session, device: torch.device, vocab: int | None = None) -> SessionLevels | None:
-    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None if the session has no captured passes."""
-    if (graph := getattr(session, "graph", None)) is None:
+    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None if the session has no captured passes, or a
+    state that a chain cannot rewind."""
+    if (graph := getattr(session, "graph", None)) is None or graph.pooled.state:
         return None
     levels: SessionLevels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(device, ROOM, pooled.cache))
     levels.graph, levels.vocab = graph, vocab

@@ -6,13 +6,16 @@ STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) build fixed tree
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from specviz.engine.tree import TreeShape, shape_from_paths
 from specviz.errors import BadInput
+
+Rows = tuple[tuple[tuple[int, ...], float], ...]
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,29 @@ class CalibratedTree:
         return load_all(path)[0]
 
 
+@dataclass(frozen=True)
+class _File:
+    """Contents of a file: rank paths with their probabilities."""
+
+    paths: Rows
+    source: str = ""
+    known: dict[int, Rows] = field(default_factory=dict)
+
+
 def load_all(path: Path) -> dict[int, CalibratedTree]:
     """Load the tree for all positions (key 0), and the trees by length of the longest known context (n-gram order).
 
     Raises BadInput if the file is missing or invalid.
     """
     try:
-        fields = json.loads(path.read_text())
-        source = str(fields.get("source", ""))
-        rows_by_order = {0: fields["paths"], **{int(key): rows for key, rows in fields.get("known", {}).items()}}
-        return {key: _tree(rows, source) for key, rows in rows_by_order.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = msgspec.json.decode(path.read_bytes(), type=_File)
+        rows_by_order = {0: found.paths, **found.known}
+        return {
+            key: CalibratedTree(tuple(path for path, _ in rows), tuple(p for _, p in rows), found.source)
+            for key, rows in rows_by_order.items()
+        }
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} is not a calibrated tree ({error}); create it with: python -m specviz calibrate.") from error
-
-
-def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
-    paths = tuple(tuple(int(rank) for rank in path) for path, _ in rows)
-    return CalibratedTree(paths, tuple(float(p) for _, p in rows), source)
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
 import numpy
 
 from specviz.drafting.trees.dynamic import SpeedupMaximising
@@ -38,29 +39,20 @@ class DepthProfile:
 
     def save(self, path: Path) -> None:
         """Save as JSON, one depth per line."""
-        facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "width": self.width}
-        rows = {
-            temperature: ",\n".join(json.dumps([round(tau, 4) for tau in row]) for row in table)
-            for temperature, table in sorted(self.tau.items())
-        }
-        tables = ",\n".join(f'"{temperature:g}": [\n{body}\n]' for temperature, body in rows.items())
-        head = json.dumps({**facts, "sizes": list(self.sizes)})[:-1]
-        path.write_text(f'{head}, "tau": {{\n{tables}\n}}}}\n', encoding="utf-8")
+        tau = {temperature: [[round(tau, 4) for tau in row] for row in table] for temperature, table in self.tau.items()}
+        text = json.dumps({**asdict(self), "tau": tau})
+        path.write_text(text.replace("], ", "],\n") + "\n", encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> DepthProfile:
         """Load from JSON. Raises BadInput if the file is missing or not such a profile."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            sizes = tuple(map(int, fields["sizes"]))
-            tau = {
-                float(temperature): tuple(tuple(map(float, row)) for row in rows) for temperature, rows in fields["tau"].items()
-            }
-            if not tau or not all(rows and all(len(row) == len(sizes) for row in rows) for rows in tau.values()):
+            found = msgspec.json.decode(path.read_bytes(), type=DepthProfile)
+            widths = {len(row) for table in found.tau.values() for row in table}
+            if not found.tau or not all(found.tau.values()) or widths != {len(found.sizes)}:
                 raise ValueError("its tables have gaps")
-            made_for = str(fields["drafter"]), str(fields["target"]), int(fields["width"])
-            return DepthProfile(*made_for, sizes, tau, str(fields.get("source", "")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return found
+        except (OSError, ValueError) as error:
             raise BadInput(
                 f"{path.name} is not a depth profile ({error}); create it with: python -m specviz calibrate {path.stem}."
             ) from error

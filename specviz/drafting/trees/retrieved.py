@@ -37,3 +37,13 @@ def _renumber(note: Note, place: dict[int, int]) -> Note:
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
     kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
     return Note(note.type, {**note.data, "rows": kept_rows})
+
+
+def followed(tokens: Sequence[int], parents: Sequence[int], emitted: Sequence[int], at: int = 0) -> list[int]:
+    """Return the nodes on the path of a tree below the node ``at`` that has the leading tokens of ``emitted``."""
+    nodes, path = {pair: node for node, pair in enumerate(zip(parents, tokens, strict=True))}, list[int]()
+    for token in emitted:
+        if (at, token) not in nodes:
+            break
+        path.append(at := nodes[at, token])
+    return path

@@ -235,9 +235,6 @@ class MaskLevels(CapturedLevels[tuple[Tensor, int]]):
     The state of a level is (logits, level number). ``fixed``: passes have fixed shapes and addresses, for CUDA graphs.
     """
 
-    columns = 1 << 30
-    """No limit: passes use no cache."""
-
     def __init__(self, model: MaskedLM, fixed: bool) -> None:
         super().__init__(model.draft_ids.device)
         self._model, self.fixed, self._text = model, fixed, list[int]()

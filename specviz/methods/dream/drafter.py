@@ -20,7 +20,7 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
-from specviz.targets.attention_maps import entropies, importance, middle_layers, text_part
+from specviz.targets.attention_maps import entropies, importance, middle_layers, most_attended, text_part
 from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
@@ -117,8 +117,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         if self._share >= 1 or not visual:
             return visual
         weights = importance(self._text, hidden, _places(hidden), visual)
-        best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
-        return tuple(sorted(visual[rank] for rank in best))
+        return tuple(visual[rank] for rank in most_attended(weights, self._share))
 
     def _opened(self, cache: Any) -> None:
         assert self._embeddings is not None and self._thoughts is not None

@@ -238,9 +238,6 @@ class _CapturedRepair(_Repair):
     slots. It is kept with the session's pooled cache.
     """
 
-    columns = 1 << 30
-    """A block of any size fits."""
-
     def take(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
         super().take(session, draft, scored, context, rewrite)
         graph, nodes = session.graph, len(draft.tree)

@@ -23,7 +23,7 @@ from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.networks.recurrent_net import RecurrentRuntime, State
 from specviz.drafting.runtimes.feature_levels import CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.drafting.trees.retrieved import Retrieved
+from specviz.drafting.trees.retrieved import Retrieved, followed
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, Target, TargetPass, TreeBuilder
 from specviz.engine.to_device import device_cache
 from specviz.engine.tree import DraftTree, TreeShape
@@ -53,9 +53,6 @@ class SpecTokenPass(TargetPass):
 
 class RecurrentLevels(CapturedLevels[State]):
     """Levels of the recurrent drafter. A level depends only on the state of the level above."""
-
-    columns = 1 << 30
-    """No limit: the drafter has no cache."""
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
         super().__init__(stepper.device)
@@ -124,8 +121,7 @@ class RecurrentDrafter(NullDrafter):
 
     def calls(self) -> int:
         assert self._levels is not None
-        count, self._levels.calls = self._levels.calls, 0
-        return count
+        return self._levels.take_calls()
 
 
 @dataclass(frozen=True)
@@ -288,7 +284,8 @@ class AdaptiveThreshold:
             self._trees += 1
             self._accepted += len(finished.emitted) - 1
         if memory_draft is not None and len(memory_draft.tree) > 1:
-            right, score = followed(memory_draft, finished.emitted), expected(memory_draft)
+            tree, score = memory_draft.tree, expected(memory_draft)
+            right = len(followed(tree.host_tokens, tree.shape.parents, finished.emitted))
             cut = not remembered and right == len(finished.emitted)
             self._expected += min(score, right) if cut else score
             self._right += right
@@ -300,14 +297,3 @@ def expected(draft: Draft) -> float:
     for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
         probabilities.append(probabilities[parent] * (share or 0.0))
     return sum(probabilities[1:])
-
-
-def followed(draft: Draft, emitted: Sequence[int]) -> int:
-    """Return the number of leading tokens of ``emitted`` that follow a path of the tree."""
-    tree, at = draft.tree, 0
-    for steps, token in enumerate(emitted):
-        below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)
-        if below is None:
-            return steps
-        at = below
-    return len(emitted)

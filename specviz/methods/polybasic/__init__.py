@@ -60,10 +60,10 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     best = max(candidates, key=lambda candidate: candidate.gain)
     middle = best.intermediate
     # Command that calibrates this chain; calibrate supports only two kinds of chains.
+    named = kinds == ("draft",)
     recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
-    if kinds == ("draft",):
-        recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""
-    elif below != "eagle3" or resources.draft_name:
+    recipe += f" --draft {resources.draft_name}" if named else ""
+    if below != ("copy" if named else "eagle3") or (resources.draft_name and not named):
         recipe = ""
     rest = (parts.Match(), best.block, taps, best.forecast, resources.target.eos_ids)
     controller: parts.Controller

@@ -58,21 +58,15 @@ class NgramStore:
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
         """Add the target's top next tokens after ``suffix``, the last tokens of the text."""
         for order in self.orders:
-            if len(suffix) < order - 1:
-                continue
-            key = tuple(suffix[1 - order :])
-            if key in self.entries:
-                self.entries[key].add(distribution)
-            else:
-                self.entries[key] = Entry(1, dict(distribution))
+            if len(suffix) >= order - 1:
+                self.entries.setdefault(tuple(suffix[1 - order :]), Entry(0, {})).add(distribution)
         while len(self.entries) > MOST_ENTRIES:
             self.entries.popitem(last=False)
 
     def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
         """Return (order, entry) of the longest known n-gram at the end of ``suffix``; None if there is none."""
         for order in self.orders:
-            entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
-            if entry is not None:
+            if len(suffix) >= order - 1 and (entry := self.entries.get(tuple(suffix[1 - order :]))):
                 return order, entry
         return None
 

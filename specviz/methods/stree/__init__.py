@@ -58,24 +58,17 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
         raise BadInput("The rule ratio needs sampled tokens: choose the tree drawn, or the rule match.")
     drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
     builder: parts.TreeBuilder[TreeModelDrafter]
+    depth, width, nodes = parameters.depth, parameters.width, parameters.nodes
     if parameters.tree == "beam":
-        pays = None if parameters.nodes else _paying(parameters, resources, draft.target)
-        builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
+        pays = None
+        if not nodes:  # the drafter's pass at each level covers the whole tree so far
+            own, curve = resources.cost_curve_of(draft.target), resources.cost_curve
+            ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
+            pays = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
+        builder = parts.Dynamic(depth, width, nodes, pays=pays, cooled=parameters.cooled)
+    elif not nodes:
+        raise BadInput("Only the tree beam supports 0 nodes: choose 1 to 96 nodes for the trees fixed and drawn.")
     else:
-        builder = parts.Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
+        builder = parts.Sampled(parts.best_ranks(depth, width, nodes), ranked=parameters.tree == "fixed")
     acceptance = parts.Rejection() if parameters.rule == "ratio" else parts.Match()
     return parts.single_drafter(drafter, builder, acceptance, draft_name=draft.name, warnings=draft.warnings)
-
-
-def _paying(parameters: Parameters, resources: parts.TextResources, draft: parts.Target) -> parts.CurrentCosts:
-    """Return the size policy of a beam tree. The drafter's pass at each level covers the whole tree so far."""
-    own = resources.cost_curve_of(draft)
-    forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
-    ratio = forward / resources.cost_curve().at(1)
-    return parts.CurrentCosts(resources.cost_curve, lambda: ratio * resources.cost_curve().at(1), resources.target.tier)
-
-
-def _shape(parameters: Parameters) -> parts.TreeShape:
-    if not parameters.nodes:
-        raise BadInput("Only the tree beam supports 0 nodes: choose 1 to 96 nodes for the trees fixed and drawn.")
-    return parts.best_ranks(parameters.depth, parameters.width, parameters.nodes)

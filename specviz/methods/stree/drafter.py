@@ -1,25 +1,72 @@
 """Tree drafter with a language model that can score trees, one pass per level.
 
-The model's session follows the committed text, like a target's. After a round, the session keeps the accepted path from the last
-drafting pass (a state-space model replays the path). Other committed tokens are run together with the next root.
+The model's session follows the committed text, like a target's. Committed tokens that are not in its cache yet, usually the root
+alone, are the first nodes of the drafted tree. After a round, the session keeps these nodes and the accepted path from the last
+level's pass (a state-space model replays the path).
 """
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels
+from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Round, Session, Target, TargetPass
-from specviz.engine.to_device import to_device
+from specviz.drafting.trees.retrieved import followed
+from specviz.engine.interfaces import Context, Round, Target, TargetPass
+from specviz.engine.tiers import Inputs, bucket
 from specviz.engine.tree import DraftTree, GrownShape
 
 
-class TreeModelDrafter(Levels, NullDrafter):
-    """Tree drafter, which is also the :class:`Levels` of each round.
+class TreeLevels(CapturedLevels[tuple[GrownShape, Tensor, Any]]):
+    """Levels of a model that scores the whole tree so far in one pass.
+
+    A level's state is the tree's shape and tokens, and in the graph tier the pass's outputs. ``session``: the current session,
+    None between runs. ``vocab``: number of tokens that may be drafted.
+    """
+
+    session: Any = None
+    vocab: int
+
+    @torch.inference_mode()
+    def take(self, ids: Sequence[int], deepest: int) -> None:
+        """Set the committed tokens missing in the session, the root last."""
+        graph, length = self.session.graph, self.session.length
+        self.captures = graph is not None and self._device.type == "cuda"
+        if graph is not None:
+            capacity = graph.pooled.cache.capacity
+            self._columns = min(bucket(length + ROOM), capacity)
+            self._shape = (len(ids), self._columns, capacity, self.vocab)
+        self.trail, self.deepest = [], deepest
+        self._inputs = self.numbers([*ids, length])
+
+    def first(self) -> Tensor:
+        """Return the root's logits [1, support]."""
+        place = torch.arange(len(self._inputs) - 1, device=self._device)
+        return self._scored(GrownShape(tuple(range(len(place))), place - 1, place[:, None] >= place), self._inputs[:-1], 1)
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Add a level and score the whole tree in one pass; return the logits [row, support] of the level."""
+        shape, above, _ = self.trail[-1]
+        return self._scored(shape.below(parents), torch.cat((above, tokens)), len(tokens))
+
+    def _scored(self, shape: GrownShape, tokens: Tensor, rows: int) -> Tensor:
+        session, ancestors, outputs = self.session, shape.ancestors_on_own_device, None
+        if session.graph is None:
+            session.rewind(session.length)  # drops the previous pass over the same tree without this level
+            logits = session.score(DraftTree(shape, tokens)).logits
+        else:
+            inputs = Inputs(tokens[None], torch.cat((self._inputs[-1:], ancestors.sum(1) - 1)), ancestors)
+            logits, outputs = session.graph.padded_pass(inputs, self._columns)
+        self._here = shape, tokens, outputs
+        return logits[-rows:, : self.vocab]
+
+
+class TreeModelDrafter(NullDrafter):
+    """Tree drafter.
 
     ``model``: draft model, shared between runs. ``vocab_size``: vocabulary size of the target.
     """
@@ -27,65 +74,48 @@ class TreeModelDrafter(Levels, NullDrafter):
     def __init__(self, model: Target, vocab_size: int) -> None:
         self._model = model
         self._vocab = min(vocab_size, model.vocab_size)
-        self.support: Tensor | None = None
-        if vocab_size != self._vocab:
-            self.support = torch.arange(self._vocab, device=model.device)
-        self._session: Session | None = None
-        self._context: Context
-        self._grown: DraftTree
-        """Tree of this round so far."""
-        self._tree: DraftTree | None = None
-        """Tree of the session's last pass; None if the pass also had committed tokens."""
+        self.support = None if vocab_size == self._vocab else torch.arange(self._vocab, device=model.device)
+        self._levels = TreeLevels(model.device)
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        capacity = min(self._model.context_length, len(context.ids) + context.max_depth)
-        self._session, self._tree = self._model.open(capacity), None
+        self.close()
+        session: Any = self._model.open(min(self._model.context_length, len(context.ids) + context.max_depth))
+        if session.graph is not None:
+            self._levels = acquire(session.graph.pooled.cache, 0, lambda *_: TreeLevels(self._model.device))
+        self._levels.session, self._levels.vocab, self._levels.trail = session, self._vocab, []
         if len(context.ids) > 1:
-            self._session.prefill(context.ids[:-1])
-        self._calls = 0  # the prompt counts as prefill
+            session.prefill(context.ids[:-1])
+        self._levels.calls = 0  # the prompt counts as prefill
 
-    def levels(self, context: Context) -> Self | None:
+    def levels(self, context: Context) -> TreeLevels | None:
         """Return this round's levels; None if the context is full."""
-        self._context, self.deepest = context, self._model.context_length - len(context.ids) + 1
-        return self if self.deepest > 0 else None
+        deepest = self._model.context_length - len(context.ids) + 1
+        if deepest <= 0:
+            return None
+        self._levels.take(context.ids[self._levels.session.length :], deepest)
+        return self._levels
 
-    def first(self) -> Tensor:
-        """Run the root, together with committed tokens missing in the session; return the root's logits [1, support]."""
-        ids, session, device = self._context.ids, self._session, self._model.device
-        assert session is not None
-        missing = list(ids[session.length :])
-        tree = DraftTree.of(missing, range(-1, len(missing) - 1), device)
-        row = session.score(tree).logits[-1:, : self._vocab]
-        self._calls += 1
-        if len(missing) > 1:
-            session.keep(range(len(missing) - 1))
-        self._tree = tree if len(missing) == 1 else None
-        self._grown = DraftTree(GrownShape.root(device), to_device(ids[-1:], device))
-        return row
-
-    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Add a level and score the whole tree in one pass; return the logits [row, support] of the level."""
-        shape, session = self._grown.shape, self._session
-        assert isinstance(shape, GrownShape) and session is not None
-        self._tree = self._grown = DraftTree(shape.below(parents), torch.cat((self._grown.tokens, tokens)))
-        self._calls += 1
-        session.rewind(session.length)  # drops the previous pass over the same tree without this level
-        return session.score(self._grown).logits[-len(tokens) :, : self._vocab]
+    def calls(self) -> int:
+        return self._levels.take_calls()
 
     def observe(self, finished: Round) -> None:
         """Keep the cache entries of the committed path, except for the last emitted token, which is the next root."""
-        if self._tree is not None and self._session is not None:
-            path, tokens, at = [0], self._tree.host_tokens, 0
-            for token in finished.emitted[:-1]:
-                below = next((child for child in self._tree.shape.children[at] if tokens[child] == token), None)
-                if below is None:
-                    break
-                path.append(below)
-                at = below
-            self._session.keep(path)
-        self._tree = None
+        session, trail = self._levels.session, self._levels.trail
+        if not trail:
+            return
+        shape, on_device, outputs = trail.pop()
+        trail.clear()
+        tokens, parents = torch.stack((on_device, shape.parents_on_device)).tolist()
+        known = range(len(finished.context.ids) - session.length)
+        path = [*known, *followed(tokens, parents, finished.emitted[:-1], known[-1])]
+        if outputs is not None and hasattr(session, "resume"):
+            session.resume(DraftTree(shape, on_device, tuple(tokens)), outputs)
+        session.keep(path)
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-        self._session = self._tree = None
+        levels, self._levels = self._levels, TreeLevels(self._model.device)
+        session, levels.session = levels.session, None
+        if session is not None:
+            if session.graph is not None:
+                release(session.graph.pooled.cache, levels)
+            session.close()

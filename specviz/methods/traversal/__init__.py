@@ -27,13 +27,14 @@ class Parameters:
 def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
     from specviz.methods.traversal.verification import Traversal
 
+    builder = parts.Sampled(_shape(parameters))
     if parameters.drafter == "draft_model":
         if parameters.shape != "chain":
             raise BadInput(
                 f"A draft model drafts chains, but the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
             )
-        return parts.chain_drafter(resources.draft_model(), parts.Sampled(_shape(parameters)), Traversal())
-    builder, network = parts.Sampled(_shape(parameters)), resources.drafter_weights("eagle3")
+        return parts.chain_drafter(resources.draft_model(), builder, Traversal())
+    network = resources.drafter_weights("eagle3")
     return parts.single_drafter(parts.FeatureDrafter(network), builder, Traversal(), network.config.taps, "eagle3")
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.drafting.trees.retrieved import followed
 from specviz.engine.interfaces import Context, Draft, Round
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.owl.drafting import TREE, AdaptiveThreshold, HybridController, expected, followed
+from specviz.methods.owl.drafting import TREE, AdaptiveThreshold, HybridController, expected
 from specviz.trace.notes.drafts import SuffixNote
 
 
@@ -35,7 +36,7 @@ def test_a_guess_expects_the_sum_of_its_paths_probabilities() -> None:
 
 @pytest.mark.parametrize(("emitted", "steps"), [((), 0), ((5,), 0), ((1, 3), 2), ((1, 3, 4), 2), ((1, 2, 4, 8), 3)])
 def test_committed_tokens_are_followed_down_the_branch_they_took(emitted: tuple[int, ...], steps: int) -> None:
-    assert followed(FORK, emitted) == steps
+    assert len(followed(FORK.tree.host_tokens, FORK.tree.shape.parents, emitted)) == steps
 
 
 def test_before_anything_was_seen_a_score_is_taken_at_its_word() -> None:

@@ -112,8 +112,8 @@ def _lively(model: Any, dtype: torch.dtype) -> Any:
     return model.eval().to(dtype).requires_grad_(False)
 
 
-def target(model: Any, eos: Sequence[int] = ()) -> HybridTarget:
-    return HybridTarget(model, "tiny", eos)
+def target(model: Any, eos: Sequence[int] = (), tier: str = "auto") -> HybridTarget:
+    return HybridTarget(model, "tiny", eos, tier)
 
 
 def random_parents(nodes: int, generator: np.random.Generator, branch: float = 0.5) -> tuple[int, ...]:

@@ -26,12 +26,12 @@ MODELS = {"hybrid": hybrid, "pure": pure, "granite": granite, "delta": delta, "e
 
 @cache
 def models(
-    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0, device: str = "cpu"
+    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0, device: str = "cpu", tier: str = "auto"
 ) -> tuple[HybridTarget, HybridTarget]:
     """A target and a drafter that is often right."""
     more = {"context": context} if context else {}
     model = MODELS[kind](dtype=dtype, **more).to(device)
-    return target(model), target(near(model, noise))
+    return target(model, tier=tier), target(near(model, noise), tier=tier)
 
 
 def compose(
