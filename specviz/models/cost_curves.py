@@ -79,7 +79,8 @@ class ModelCosts:
         """Return the times for the current number of threads. With ``timed``, a few passes are timed first if the times are
         uncertain.
 
-        Runs that size trees by the times pass ``timed``; runs that only update the times do not.
+        Runs that size trees by the times pass ``timed``; runs that only update the times do not. Times from the file serve for
+        :data:`AGAIN` seconds, however uncertain, so that the first run after a start need not wait.
         """
         threads = torch.get_num_threads()
         if threads in self._times and not timed:
@@ -88,6 +89,8 @@ class ModelCosts:
             key = self._key()
             if threads not in self._times:  # a run that loses threads midway starts from the times for another number of threads
                 known = _KNOWN.get(key) or _read(key)
+                if key not in _KNOWN and known:
+                    _TIMED[key] = time.monotonic()
                 beside = next((times.like() for times in self._times.values()), None)
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
             times = self._times[threads]

@@ -117,8 +117,18 @@ def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
     share[0] = 0.0
     costs.run("eagle2").curve()
     assert len(machine.passes) == 2 * COUNT
+
+
+def test_the_first_run_after_a_start_waits_for_no_timing_where_a_file_has_uncertain_times(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_curves, "contention", lambda: 1.0)
+    machine.costs().curve()
     machine.restart()
-    assert machine.costs().curve() and len(machine.passes) == 3 * COUNT, "a file that was written on a busy machine"
+    costs = machine.costs()
+    assert costs.run("eagle2").curve() and len(machine.passes) == COUNT, "the file's times size the first trees"
+    monkeypatch.setattr(cost_curves, "AGAIN", 0.0)
+    assert costs.run("eagle2").curve() and len(machine.passes) == 2 * COUNT, "a later run times passes again"
 
 
 def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(machine: Machine) -> None:
