@@ -44,13 +44,12 @@ def block_drafter(
     taps, match = drafter.taps, parameters.rule == "match"
     acceptance: Any = parts.Match() if match or parameters.tree == "best_first" else parts.Rejection()
     costs = tree_costs(resources, None, 1, once=True)
-    pays = None if parameters.nodes or (chained and threshold) else costs
     if chained:
+        pays = None if parameters.nodes or threshold else costs
         controller: Any = parts.BlockChain(drafter, threshold, pays, ranked=match)
         return parts.Composition(controller, acceptance, taps, kind)
     if parameters.tree == "best_first":
-        return parts.Composition(parts.BestFirst(drafter, parameters.nodes, pays), acceptance, taps, kind)
-    size = (drafter.slots, parameters.width, parameters.nodes)
-    ranked = match or resources.warp.greedy
-    builder: Any = parts.Dynamic(*size, pays=pays) if ranked else parts.SampledDynamicTree(*size, pays)
+        return parts.Composition(parts.BestFirst(drafter, parameters.nodes or costs), acceptance, taps, kind)
+    build: Any = parts.Dynamic if match or resources.warp.greedy else parts.SampledDynamicTree
+    builder = build(drafter.slots, parameters.width, parameters.nodes or costs)
     return parts.single_drafter(drafter, builder, acceptance, taps, kind)

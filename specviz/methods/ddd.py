@@ -164,10 +164,11 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = tree_costs(resources, network, parameters.width) if needed else None
+    size = parameters.nodes if costs is None else parameters.nodes or costs
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.SHARPER
-    builder = parts.Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, costs, cooled)
+    builder = parts.Dynamic(parameters.depth, parameters.width, size, stop, cooled)
     return parts.single_drafter(
         parts.FeatureDrafter(network), builder, parts.Match(), network.config.taps, parameters.drafter, warnings
     )

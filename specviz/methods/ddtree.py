@@ -39,5 +39,5 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     else:
         drafter = ParallelDrafter(network) if name == "medusa" else parts.BlockDrafter(network)
         taps = (network.config.tap,)
-    pays = None if parameters.nodes else tree_costs(resources, None, 1)
-    return parts.Composition(parts.BestFirst(drafter, parameters.nodes, pays), parts.Match(), taps, name)
+    size = parameters.nodes or tree_costs(resources, None, 1)
+    return parts.Composition(parts.BestFirst(drafter, size), parts.Match(), taps, name)

@@ -77,24 +77,24 @@ def dynamic_tree(
     """
     rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
     if drawn and not resources.warp.greedy:
-        pays = None if size.nodes else tree_costs(resources, network, rows)
-        return parts.SampledDynamicTree(size.depth or default_depth, size.width, size.nodes, pays)
-    pays = None if size.depth and size.nodes else tree_costs(resources, network, size.width * rows)
+        nodes = size.nodes or tree_costs(resources, network, rows)
+        return parts.SampledDynamicTree(size.depth or default_depth, size.width, nodes)
+    if size.depth and size.nodes:
+        return parts.Dynamic(size.depth, size.width, size.nodes)
+    pays = tree_costs(resources, network, size.width * rows)
     if size.depth:
-        return parts.Dynamic(size.depth, size.width, size.nodes, pays=pays)
-    assert pays is not None
+        return parts.Dynamic(size.depth, size.width, pays)
     known = parts.DepthProfile.load(resources.tree_file(profile))
     made_for = (known.drafter, known.target, known.width)
     depth = TreeDepth(default_depth)
     if resources.uses_shipped_weights and made_for == (kind, resources.target.name, size.width):
         depth = parts.depth_that_pays(known, pays.now(), resources.warp.temperature, size.nodes)
-    return parts.Dynamic(depth.levels, size.width, size.nodes, pays=pays, chosen=depth)
+    return parts.Dynamic(depth.levels, size.width, size.nodes or pays, chosen=depth)
 
 
 def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int = 1) -> parts.Dynamic:
     """Return a tree builder with a fixed depth and beam width; 0 ``nodes`` chooses the fastest number in every round."""
-    pays = None if size.nodes else tree_costs(resources, None, size.width, per_node)
-    return parts.Dynamic(size.depth, size.width, size.nodes, pays=pays)
+    return parts.Dynamic(size.depth, size.width, size.nodes or tree_costs(resources, None, size.width, per_node))
 
 
 def eagle_heads(

@@ -8,6 +8,7 @@ forward.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
@@ -38,10 +39,12 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     acceptance: parts.Acceptance = parts.Match()
     builder: parts.TreeBuilder[parts.BlockDrafter]
     if parameters.tree == "fitted":
-        costs = None if parameters.nodes else tree_costs(resources, network, parameters.width)
-        # The builder counts a forward per level, but a forward fills ``block`` levels.
-        pays = costs and (lambda probabilities, levels: costs(probabilities, -(-levels // block)))
-        builder = parts.Dynamic(parameters.forwards * block, parameters.width, parameters.nodes, pays=pays)
+        size: Any = parameters.nodes
+        if not size:
+            costs = tree_costs(resources, network, parameters.width)
+            # The builder counts a forward per level, but a forward fills ``block`` levels.
+            size = lambda probabilities, levels: costs(probabilities, -(-levels // block))  # noqa: E731
+        builder = parts.Dynamic(parameters.forwards * block, parameters.width, size)
     elif parameters.tree == "published":
         builder = parts.Sampled(parts.published_tree("falcon"), ranked=True, unwarped=True)
     else:

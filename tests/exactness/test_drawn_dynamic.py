@@ -64,7 +64,7 @@ def every_draft(world: World, builder: SampledDynamicTree, monkeypatch: pytest.M
 BUILDERS = {
     "small": SampledDynamicTree(2, 2, 4),
     "wide": SampledDynamicTree(2, 3, 6),
-    "paying": SampledDynamicTree(2, 2, 0, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
+    "paying": SampledDynamicTree(2, 2, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
 }
 
 

@@ -59,7 +59,7 @@ def test_the_threshold_follows_from_the_cost_of_a_forward_and_from_what_was_aske
     made = compose("ddd", values, forward=forward).controller.builder
     costs = pays(compose("ddd", {}, forward=forward))
     levels = PUBLISHED_LEVELS if values.get("levels") == "published" else ()
-    expected = CalibratedDepth(ROUNDS, 12, "", "").threshold_that_pays(costs, made.depth, levels, made.nodes)
+    expected = CalibratedDepth(ROUNDS, 12, "", "").threshold_that_pays(costs, made.depth, levels, values.get("nodes", 0))
     assert (made.stop.threshold, made.stop.levels) == (expected, levels)
     assert made.stop.forward == pytest.approx(forward / 10)
 
@@ -69,8 +69,8 @@ def depth(composition: Composition) -> int:
 
 
 def pays(composition: Composition) -> Any:
-    policy = composition.controller.builder.pays  # type: ignore[attr-defined]
-    return None if policy is None else policy.now()
+    policy = composition.controller.builder.size  # type: ignore[attr-defined]
+    return None if isinstance(policy, int) else policy.now()
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -113,7 +113,7 @@ def test_a_beam_that_nobody_measured_takes_the_usual_depth(name: str, compose: A
 
 def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:
     found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.builder
-    assert (found.nodes, found.chosen.nodes) == (2, 2)
+    assert (found.size, found.chosen.nodes) == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "values"), [*((name, {"depth": 4}) for name in HEADS), ("ddd", {})])
@@ -133,7 +133,7 @@ def test_a_forward_of_two_levels_is_measured_too(compose: Any) -> None:
     def size(forward: float, levels: int, **values: object) -> int:
         network = block_net(tiny_target())
         composition = compose("falcon", {"width": 6, **values}, forward=forward, drafter_weights=lambda kind: network)
-        return composition.controller.builder.builder.pays([0.001] * 3, levels)
+        return composition.controller.builder.builder.size([0.001] * 3, levels)
 
     assert size(CHEAP, 2) == 0, "hardly worth a row"
     assert size(90.0, 2) == 3, "but where the round is dear anyhow it is"

@@ -49,5 +49,5 @@ def test_the_drafter_s_own_passes_are_paid_for() -> None:
     )
     composed = method.compose(build(Parameters, {**BEAM, "nodes": 0}, "stree"), parts)
     builder = composed.controller.builder  # type: ignore[attr-defined]
-    assert builder.pays.now().forward == pytest.approx((3 + 6 + 9) / 3)
-    assert builder.pays.now().cost[4] == pytest.approx(14.0)
+    assert builder.size.now().forward == pytest.approx((3 + 6 + 9) / 3)
+    assert builder.size.now().cost[4] == pytest.approx(14.0)

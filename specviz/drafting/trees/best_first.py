@@ -98,18 +98,15 @@ def best_paths(depths: Sequence[Depth], most: int, least: float = -math.inf) -> 
 
 
 class BestFirst:
-    """Controller that drafts the ``nodes`` most probable paths of the drafter's block; if ``nodes`` is 0, ``pays`` chooses the
-    number.
+    """Controller that drafts the most probable paths of the drafter's block; ``size``: their number, or a policy that chooses it.
 
     Probabilities are taken at the run's temperature, but at least at :data:`~specviz.drafting.trees.dynamic.SHARPER`. Deeper
     distributions ignore the tokens above, so products are too optimistic. The policy therefore receives products times the ratio
     of accepted to expected nodes at that depth so far.
     """
 
-    def __init__(self, drafter: BlockMarginals, nodes: int, pays: SizePolicy | None = None) -> None:
-        if not nodes and pays is None:
-            raise ValueError("a tree without a given size needs a size policy")
-        self.drafter, self._nodes, self._pays = drafter, nodes, pays
+    def __init__(self, drafter: BlockMarginals, size: int | SizePolicy) -> None:
+        self.drafter, self._size = drafter, size
         self._expected: list[float] = []
         self._accepted: list[int] = []
         self._drafted: list[Path] = []
@@ -123,9 +120,9 @@ class BestFirst:
         logits = self.drafter.marginals(context) if room > 0 else None
         depths, paths = ([], []) if logits is None else self._search(logits[:room], context.warp.temperature)
         reach = self._reach(len(depths))
-        size = self._nodes
-        if not size and self._pays is not None:
-            size = self._pays([math.exp(path.value) * reach[path.depth - 1] for path in paths], 1)
+        size = self._size
+        if not isinstance(size, int):
+            size = size([math.exp(path.value) * reach[path.depth - 1] for path in paths], 1)
         self._drafted = paths[:size]
         left = paths[size : size + SPARE] if context.record_notes else []
         tokens = [depths[path.depth - 1].tokens[path.rank] for path in paths]
@@ -139,7 +136,7 @@ class BestFirst:
 
     def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
         """Return each depth's top tokens, and the best paths, more than the tree keeps."""
-        most, least = (self._nodes + SPARE, -math.inf) if self._nodes else (MAX_NODES, WORTHLESS)
+        most, least = (self._size + SPARE, -math.inf) if isinstance(self._size, int) else (MAX_NODES, WORTHLESS)
         width = WIDTH
         while True:
             depths = ranked(logits, self.drafter.support, width, max(SHARPER, temperature))

@@ -63,7 +63,7 @@ class Stop(Protocol):
 
 
 class SizePolicy(Protocol):
-    """Size policy: decides how many candidates are kept."""
+    """Size policy: decides in each round how many candidates are kept."""
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         """Return the number of candidates to keep, from their acceptance probabilities, best first, and the number of drafter
@@ -240,25 +240,18 @@ def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int
 class Dynamic:
     """Tree builder of EAGLE-2.
 
-    ``depth``: deepest level, and number of drafter forwards per round unless ``stop`` ends a tree earlier. ``nodes``: number of
-    nodes kept without the root; if 0, ``pays`` chooses. ``cooled``: minimum temperature of the drafter's probabilities; 0 uses
-    them unchanged, as published; by default 0 if ``nodes`` is given, else :data:`SHARPER`. ``chosen``: note on an optimised
-    depth.
+    ``depth``: deepest level, and number of drafter forwards per round unless ``stop`` ends a tree earlier. ``size``: number of
+    nodes kept without the root, or a policy that chooses it. ``cooled``: minimum temperature of the drafter's probabilities; 0
+    uses them unchanged, as published; by default 0 for a given number of nodes, else :data:`SHARPER`. ``chosen``: note on an
+    optimised depth.
     """
 
     def __init__(
-        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: SizePolicy | None = None,
-        cooled: float | None = None, chosen: TreeDepth | None = None,
+        self, depth: int, width: int, size: int | SizePolicy, stop: Stop | None = None, cooled: float | None = None,
+        chosen: TreeDepth | None = None,
     ) -> None:  # fmt: skip
-        if not nodes and pays is None:
-            raise ValueError("a tree without a given size needs a size policy")
-        self.depth = depth
-        self.width = width
-        self.nodes = nodes
-        self.stop = stop
-        self.pays = pays
-        self.cooled = cooled if cooled is not None else 0.0 if nodes else SHARPER
-        self.chosen = chosen
+        self.depth, self.width, self.size, self.stop, self.chosen = depth, width, size, stop, chosen
+        self.cooled = cooled if cooled is not None else 0.0 if isinstance(size, int) else SHARPER
 
     def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
@@ -322,10 +315,10 @@ class Dynamic:
         return False, False
 
     def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
-        if self.nodes or self.pays is None:
-            return self.nodes
+        if isinstance(self.size, int):
+            return self.size
         worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
-        return self.pays(worth, len(candidates.beams) - 1)
+        return self.size(worth, len(candidates.beams) - 1)
 
     def _make_notes(
         self,

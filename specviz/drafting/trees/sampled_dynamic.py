@@ -150,13 +150,12 @@ class _Level:
 class SampledDynamicTree:
     """Tree builder that samples up to ``width`` children per node without replacement, in up to ``depth`` levels.
 
-    ``nodes``: total number of nodes without the root; if 0, ``pays`` chooses the numbers of nodes and levels in each round.
+    ``size``: total number of nodes without the root, or a policy that chooses the numbers of nodes and levels in each round.
     """
 
-    def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | CurrentCosts | None = None) -> None:
-        if not nodes and pays is None:
-            raise ValueError("a tree without a given size needs a size policy")
-        self.depth, self.width, self.places, self._pays = depth, width, nodes or MOST, None if nodes else pays
+    def __init__(self, depth: int, width: int, size: int | SpeedupMaximising | CurrentCosts) -> None:
+        self.depth, self.width, self._size = depth, width, size
+        self.places = size if isinstance(size, int) else MOST
         self._known: dict[Hashable, _Constants] = {}
         self._costs: tuple[SpeedupMaximising, Tensor] | None = None
 
@@ -171,7 +170,7 @@ class SampledDynamicTree:
     @torch.inference_mode()
     def _grow(self, growing: TreeInProgress, drafter: LevelDrafter, context: Context) -> tuple[list[list[int]], list[float]]:
         """Grow the tree. Returns the nodes of each level's beam, and the probability that each node is reached."""
-        deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
+        deepest, pays = min(self.depth, context.max_depth - 1), None if isinstance(self._size, int) else self._size.now()
         levels = drafter.levels(context) if deepest > 0 else None
         if levels is None:
             return [[0]], [1.0]

@@ -71,9 +71,9 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
         controller = Cascade(middle, parts.PromptCopy(3, 2, parameters.depth, True, True), parts.Copied(), *rest)
     else:
         cost = middle.cost()
-        pays = None if parameters.nodes else parts.SpeedupMaximising.on(cost, forward=forward / cost.at(1))
+        size = parameters.nodes or parts.SpeedupMaximising.on(cost, forward=forward / cost.at(1))
         width = parameters.width if middle.branches else 1
-        builder = parts.Dynamic(parameters.depth, width, parameters.nodes, pays=pays)
+        builder = parts.Dynamic(parameters.depth, width, size)
         controller = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)
     warnings = tuple(word for word in (*middle.warnings, best.warning(candidates, recipe)) if word)
     return parts.Composition(controller, parts.Rejection(), taps, f"{middle.title}, {below} below it", warnings)

@@ -39,11 +39,11 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     # More permissive than the defaults of LengthRule, because the merged tree is pruned later.
     rule = parts.LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
-    pays = None if parameters.nodes else tree_costs(resources, None, 1)
+    size = parameters.nodes or tree_costs(resources, None, 1)
     base = _base(parameters.drafter, resources)
     memories = parts.Retrieval(output_store(resources, parameters.remembered), rule)
     inner = base.controller if base else None
-    controller = Merged(inner, memories, estimates, parameters.nodes, parameters.deepened, pays)
+    controller = Merged(inner, memories, estimates, size, parameters.deepened)
     base_fields = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
     return parts.Composition(controller, parts.Match(), *base_fields)
 

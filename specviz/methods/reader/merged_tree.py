@@ -146,23 +146,15 @@ class _Merging:
 class Merged:
     """Controller that merges the drafts of ``inner`` (None: no drafter) with continuations from ``memories``.
 
-    ``nodes``: number of nodes to verify; 0: the fastest, by ``pays``. ``deepened``: number of leaves, the most valuable ones, for
+    ``size``: number of nodes to verify, or a policy that chooses it. ``deepened``: number of leaves, the most valuable ones, for
     which continuations are retrieved besides the root. The inner drafter drafts as at temperature 0, so trees are deterministic.
     """
 
     def __init__(
-        self,
-        inner: Controller | None,
-        memories: Retrieval,
-        estimates: Estimates,
-        nodes: int = 0,
-        deepened: int = 4,
-        pays: SizePolicy | None = None,
+        self, inner: Controller | None, memories: Retrieval, estimates: Estimates, size: int | SizePolicy, deepened: int = 4
     ) -> None:
-        if not nodes and pays is None:
-            raise ValueError("a tree without a fixed number of nodes needs a size policy")
         self.inner, self.memories, self.estimates = inner, memories, estimates
-        self.nodes, self.deepened, self.pays = nodes, deepened, pays
+        self.size, self.deepened = size, deepened
         self._kinds: list[Hashable] = []
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -183,9 +175,9 @@ class Merged:
                 merging.graft(node, held)
         merging.weigh(self.estimates)
         ranked = merging.ranked()
-        size = self.nodes
-        if not size and self.pays is not None:
-            size = self.pays([merging.leaves[node].value for node in ranked[:LARGEST]], calls)
+        size = self.size
+        if not isinstance(size, int):
+            size = size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)
         kept_nodes = ranked[:size]
         self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
         return self._make_draft(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
@@ -214,7 +206,7 @@ class Merged:
             kept=size,
             considered=len(merging.leaves) - 1,
             expected=sum(leaf.value for leaf in leaves[:size]),
-            fitted=not self.nodes,
+            fitted=not isinstance(self.size, int),
             grafts=[graft.replace(node=place[graft.node]) for graft in merging.grafts if graft.node in place],
         ).to_note()
 

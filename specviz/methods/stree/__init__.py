@@ -60,12 +60,12 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     builder: parts.TreeBuilder[TreeModelDrafter]
     depth, width, nodes = parameters.depth, parameters.width, parameters.nodes
     if parameters.tree == "beam":
-        pays = None
+        size: int | parts.CurrentCosts = nodes
         if not nodes:  # the drafter's pass at each level covers the whole tree so far
             own, curve = resources.cost_curve_of(draft.target), resources.cost_curve
             ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
-            pays = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
-        builder = parts.Dynamic(depth, width, nodes, pays=pays, cooled=parameters.cooled)
+            size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
+        builder = parts.Dynamic(depth, width, size, cooled=parameters.cooled)
     elif not nodes:
         raise BadInput("Only the tree beam supports 0 nodes: choose 1 to 96 nodes for the trees fixed and drawn.")
     else:

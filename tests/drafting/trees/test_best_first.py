@@ -35,8 +35,8 @@ class OneBlock(NullDrafter):
         return self.block
 
 
-def drafted(drafter: Any, nodes: int, pays: Any = None, **given: Any) -> Draft:
-    builder = BestFirst(drafter, nodes, pays)
+def drafted(drafter: Any, size: Any, **given: Any) -> Draft:
+    builder = BestFirst(drafter, size)
     builder.begin(context(), None)
     return builder.draft(context(**given))
 
@@ -98,7 +98,7 @@ def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
         assert forwards == 1
         return 9
 
-    builder = BestFirst(OneBlock(logits(2)), 0, pays)
+    builder = BestFirst(OneBlock(logits(2)), pays)
     builder.begin(context(), None)
     for path in ([], [1]) * 20:  # a token at depth 1 in every other round, none below
         draft = builder.draft(context(warp=Warp(1.0)))
@@ -112,8 +112,6 @@ def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
     builder.begin(context(), None)
     builder.draft(context(warp=Warp(1.0)))
     assert heard[-1] == heard[0], "another run begins anew"
-    with pytest.raises(ValueError, match="size policy"):
-        BestFirst(OneBlock(None), 0)
 
 
 def test_the_note_lists_values_in_order_with_the_next_nodes_of_a_larger_tree() -> None:

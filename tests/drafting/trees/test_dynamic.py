@@ -77,7 +77,7 @@ def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(
 @pytest.mark.parametrize(("nodes", "read_at"), [(0, SHARPER), (12, 1.0)])
 def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes: int, read_at: float) -> None:
     drafter = Fancy()
-    draft = Dynamic(4, 3, nodes, pays=lambda probabilities, forwards: 12).build(drafter, context())
+    draft = Dynamic(4, 3, nodes or (lambda probabilities, forwards: 12)).build(drafter, context())
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
@@ -138,7 +138,7 @@ def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
     sure, doubtful = (
-        Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
+        Dynamic(5, 4, SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 

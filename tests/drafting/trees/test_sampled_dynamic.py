@@ -76,7 +76,7 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
     def grown() -> tuple[Draft, Fancy]:
         drafter = Fancy(seed, temperature, support, most)
-        return SampledDynamicTree(*sizes, pays(*costs)).build(drafter, context(seed, room=6, warp=warp)), drafter
+        return SampledDynamicTree(*sizes[:2], sizes[2] or pays(*costs)).build(drafter, context(seed, room=6, warp=warp)), drafter
 
     here, short = grown()
     with pytest.MonkeyPatch.context() as patched:
@@ -125,7 +125,7 @@ def test_each_level_takes_what_a_best_first_search_takes(
 ) -> None:
     (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=4, warp=warp)
     policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
-    draft = SampledDynamicTree(depth, width, nodes, policy).build(drafter, where)
+    draft = SampledDynamicTree(depth, width, policy or nodes).build(drafter, where)
     shape, tokens, found = draft.tree.shape, draft.tree.host_tokens, paths(draft)
     reach, beam = [1.0], [0]
     for level in range(1, limit + 1):

@@ -115,7 +115,7 @@ def test_the_whole_merged_tree_is_the_union_of_its_sources(one: Any, two: Any, t
     answers = [
         Held(tokens[1:], parents[1:], 4, name) for (tokens, parents), name in zip(held, ("context", "outputs"), strict=False)
     ]
-    merged = Merged(drafted, Memories({(): answers}), Estimates(), nodes=200, deepened=0)
+    merged = Merged(drafted, Memories({(): answers}), Estimates(), size=200, deepened=0)
     found = merged.draft(context([9, 0]))
     parts = [DraftTree.of(tokens, parents) for tokens, parents in ((drafted.tokens, drafted.parents), *held)]
     union = set().union(*(set(paths(Draft(part))) for part in parts))
@@ -151,7 +151,7 @@ def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one: Any, two:
 
 def test_probabilities_of_siblings_add_up_to_one_at_most() -> None:
     answers = {(): [Held([1, 2, 3], [0, 0, 0], 64), Held([4, 1], [0, 0], 64, "outputs")]}
-    draft = Merged(None, Memories(answers), Estimates(), nodes=10).draft(context([9, 0]))
+    draft = Merged(None, Memories(answers), Estimates(), size=10).draft(context([9, 0]))
     assert sum(draft.confidence[1:]) == pytest.approx(1.0)
     assert draft.proposals == {}, "every child is certain, so no distribution goes to the accept rule"
 
@@ -159,7 +159,7 @@ def test_probabilities_of_siblings_add_up_to_one_at_most() -> None:
 def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
     drafted = Fixed([0, 5, 6, 7], [-1, 0, 0, 1], [None, 0.9, 0.05, 0.8])
     memories = Memories({(5, 7): [Held([8, 9], [0, 1], 16)]})
-    draft = Merged(drafted, memories, Estimates(), nodes=10, deepened=1).draft(context([9, 0]))
+    draft = Merged(drafted, memories, Estimates(), size=10, deepened=1).draft(context([9, 0]))
     assert memories.asked == [(), (5, 7)], "the text itself, then the likeliest leaf"
     assert (5, 7, 8, 9) in paths(draft)
     assert draft.notes[0].data["grafts"] == [{"node": 2, "source": "context", "matched": 16, "count": 2}]
@@ -168,19 +168,14 @@ def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
 
 def test_a_branch_stops_where_the_context_ends() -> None:
     memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3])]})
-    draft = Merged(Fixed([0, 5, 6, 7], [-1, 0, 1, 2]), memories, Estimates(), nodes=20).draft(context([9, 0], room=3))
+    draft = Merged(Fixed([0, 5, 6, 7], [-1, 0, 1, 2]), memories, Estimates(), size=20).draft(context([9, 0], room=3))
     assert max(draft.tree.shape.depths) == 2, "the context's last place is the bonus token's"
 
 
 def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
     sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
     cheap = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 11.0)))
-    assert len(Merged(None, sure, Estimates(), pays=cheap).draft(context([9, 0])).tree) > 15
+    assert len(Merged(None, sure, Estimates(), size=cheap).draft(context([9, 0])).tree) > 15
     dear = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 600.0)))
-    draft = Merged(None, sure, Estimates(), pays=dear).draft(context([9, 0]))
+    draft = Merged(None, sure, Estimates(), size=dear).draft(context([9, 0]))
     assert (len(draft.tree), draft.calls) == (1, 0)
-
-
-def test_a_tree_of_no_size_needs_a_size_policy() -> None:
-    with pytest.raises(ValueError, match="needs a size policy"):
-        Merged(None, Memories({}), Estimates())
