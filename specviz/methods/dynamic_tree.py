@@ -69,7 +69,7 @@ def tree_costs(
 def dynamic_tree(
     size: TreeSize, resources: parts.MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     drawn: bool = False,
-) -> parts.TreeBuilder[parts.FeatureDrafter[Any]]:  # fmt: skip
+) -> parts.TreeBuilder[parts.FeatureDrafter]:  # fmt: skip
     """Return a tree builder for ``network``, drafter heads of this ``kind``.
 
     ``profile``: calibration file that chooses a depth of 0, if made for these heads, this width and this target.

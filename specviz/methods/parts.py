@@ -13,21 +13,18 @@ from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.memory.suffix_guess import LengthRule
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
-from specviz.drafting.runtimes.compressed_picture import with_picture
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.drafting.runtimes.guided_drafter import feature_drafter
 from specviz.drafting.runtimes.language_model import DraftModel, LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.drafting.runtimes.visual_context import Layout, TextAlone
+from specviz.drafting.runtimes.visual_context import Layout, TextAlone, with_picture
 from specviz.drafting.trees.best_first import BestFirst
 from specviz.drafting.trees.block_chain import BlockChain
 from specviz.drafting.trees.calibrated import CalibratedTree, load_all
-from specviz.drafting.trees.copied import Copied
 from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
 from specviz.drafting.trees.dynamic import SHARPER, CurrentCosts, Dynamic, SpeedupMaximising, ahead_on
-from specviz.drafting.trees.retrieved import Retrieved
-from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.retrieved import Copied, Retrieved, RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
 from specviz.engine.cost import best_size

@@ -12,7 +12,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from specviz.acceptance.match import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_all
-from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
 from specviz.engine.loop import Decoding

@@ -18,7 +18,7 @@ from typing import Any
 from specviz.acceptance.match import Match
 from specviz.drafting.trees.depth_profile import DepthProfile
 from specviz.drafting.trees.dynamic import SHARPER, Dynamic
-from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.interfaces import Context, Draft, SingleDrafter
 from specviz.methods.resources import TREES
 from specviz.pipeline.request import Request

@@ -18,7 +18,7 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
-from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.interfaces import Composition, Round, SingleDrafter
 from specviz.engine.sampling import DRAFT, Noise, Warp
 from specviz.errors import BadInput

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,6 +69,29 @@ class KeyValues:
         self._both[0, :, start:end] = keys.transpose(0, 1)
         self._both[1, :, start:end] = values.transpose(0, 1)
         return self._both[0, :, :end], self._both[1, :, :end]
+
+
+class LayerCaches:
+    """Keys and values of one run by layer, ``first`` columns more than asked for."""
+
+    def __init__(self, layers: int, sizes: Any, capacity: int, like: Tensor, first: int = 0) -> None:
+        """``sizes``: config with the number and size of key-value heads."""
+        self.layers = [KeyValues(sizes.kv_heads, sizes.head_size, first + capacity, like) for _ in range(layers)]
+        self._first = first
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; existing columns are kept."""
+        for layer in self.layers:
+            layer.reserve(self._first + columns)
+
+    def copy(self, other: LayerCaches, columns: int) -> None:
+        """Copy the first ``columns`` columns of another cache."""
+        for layer, others in zip(self.layers, other.layers, strict=True):
+            layer.copy(others, self._first + columns)
+
+    def clear(self) -> None:
+        for layer in self.layers:
+            layer.clear()
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -29,9 +29,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.feature_head import add_bias, feed_forward, layer_tensors, projections
 from specviz.drafting.networks.head_config import HeadConfig
 from specviz.drafting.networks.network import Network
-from specviz.drafting.networks.rotary import turn
+from specviz.drafting.networks.rotary import Rotating, turn
 
 VANILLA, GATED, RECURRENT = "vanilla", "gated", "rnn"
 MARKOV = (VANILLA, GATED, RECURRENT)
@@ -179,7 +180,7 @@ class _Layer:
     around_feed: Callable[[Tensor], Around]
 
 
-class FillRuntime:
+class FillRuntime(Rotating):
     """Inference runtime of a block drafter, shared between runs. With the ``plain`` layout, gradients flow through it to the
     network's weights.
     """
@@ -194,13 +195,8 @@ class FillRuntime:
         self._head = layout(network.head)
         self._small = {name: value for name, value in tensors.items() if not name.startswith(("layers.", "fc."))}
         self._bias = layout(tensors["markov_head.markov_w2.weight"]) if config.markov else None
-        self.rotary = torch.empty(0, 0)
-        """Rotary cosines and signed sines [2, position, size], for the positions reached so far."""
+        self._table, self.rotary = config.table, self.embedding.new_empty(2, 0)
         self.reach(1024)
-
-    def reach(self, positions: int) -> None:
-        if self.rotary.shape[1] < positions:
-            self.rotary = self.config.table(2 * positions).to(self.embedding)
 
     def fuse(self, states: Tensor) -> Tensor:
         """Return the context vectors [row, hidden] from the target's hidden states [row, tap * hidden]."""
@@ -209,7 +205,7 @@ class FillRuntime:
     def keys_values(self, number: int, fused: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values [row, kv, size] for the context vectors ``fused`` at positions ``places`` [row]."""
         layer, config = self._layers[number], self.config
-        mixed = _add(layer.context(fused), None if layer.bias is None else layer.bias[config.heads * config.head_size :])
+        mixed = add_bias(layer.context(fused), None if layer.bias is None else layer.bias[config.heads * config.head_size :])
         keys, values = mixed.unflatten(-1, (2, config.kv_heads, config.head_size)).unbind(-3)
         return self._turned(keys, layer.keys_norm, places), values
 
@@ -222,11 +218,11 @@ class FillRuntime:
         sizes = [heads * config.head_size for heads in (config.heads, config.kv_heads, config.kv_heads)]
         for number, layer in enumerate(self._layers):
             inputs, after = layer.around_attention(self._norm(x, layer.before))
-            queries, keys, values = _add(layer.entering(inputs), layer.bias).split(sizes, dim=-1)
+            queries, keys, values = add_bias(layer.entering(inputs), layer.bias).split(sizes, dim=-1)
             split = [part.unflatten(-1, (-1, config.head_size)) for part in (queries, keys, values)]
             queries = self._turned(split[0], layer.queries_norm, places)
             keys = self._turned(split[1], layer.keys_norm, places)
-            x = x + after(_add(layer.leaving(attend(number, queries, keys, split[2])), layer.leaving_bias))
+            x = x + after(add_bias(layer.leaving(attend(number, queries, keys, split[2])), layer.leaving_bias))
             inputs, after = layer.around_feed(self._norm(x, layer.between))
             x = x + after(layer.feed(inputs))
         return self._norm(x, self._last)
@@ -345,13 +341,9 @@ class FillRuntime:
 
 def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
     """Pack one layer, with channels ordered so that a head's two halves rotate together."""
-    start, channels = f"layers.{number}.", config.channels().to(tensors["fc.weight"].device)
-    part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-
-    def joined(names: str, kind: str) -> Tensor:
-        rows = [part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size)) for name in names]
-        turned = [one[:, channels] if name != "v" else one for name, one in zip(names, rows, strict=True)]
-        return torch.cat(turned).flatten(0, 1)
+    channels, part = config.channels().to(tensors["fc.weight"].device), layer_tensors(tensors, number)
+    entering, context = (projections(config, part, names, "weight") for names in ("qkv", "kv"))
+    assert entering is not None and context is not None, "a layer attends"
 
     def around(name: str) -> Callable[[Tensor], Around]:
         if not config.conv_taps:
@@ -360,26 +352,18 @@ def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, lay
             part[f"{name}_conv.base_kernel"], layout(part[f"{name}_conv.kernel_projection.weight"]), config.conv_group
         )
 
-    widen = layout(torch.cat([part[f"mlp.{name}_proj.weight"] for name in ("gate", "up")]))
-    narrow, biased = layout(part["mlp.down_proj.weight"]), config.mlp_bias
-    wide_bias = torch.cat([part[f"mlp.{name}_proj.bias"] for name in ("gate", "up")]) if biased else None
-
-    def feed(x: Tensor) -> Tensor:
-        gate, up = _add(widen(x), wide_bias).chunk(2, dim=-1)
-        return _add(narrow(F.silu(gate) * up), part.get("mlp.down_proj.bias"))
-
     norms = [part[f"self_attn.{name}_norm.weight"][channels] if config.head_norms else None for name in "qk"]
     return _Layer(
         before=part["input_layernorm.weight"],
-        entering=layout(joined("qkv", "weight")),
-        context=layout(joined("kv", "weight")),
-        bias=joined("qkv", "bias") if config.attention_bias else None,
+        entering=layout(entering),
+        context=layout(context),
+        bias=projections(config, part, "qkv", "bias"),
         queries_norm=norms[0],
         keys_norm=norms[1],
         leaving=layout(part["self_attn.o_proj.weight"]),
         leaving_bias=part.get("self_attn.o_proj.bias"),
         between=part["post_attention_layernorm.weight"],
-        feed=feed,
+        feed=feed_forward(part, layout),
         around_attention=around("attention"),
         around_feed=around("mlp"),
     )
@@ -403,7 +387,3 @@ def _convolution(base: Tensor, projection: Product, group: int) -> Callable[[Ten
         return convolved(0, x), partial(convolved, 1)
 
     return around
-
-
-def _add(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias

@@ -22,11 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import KeyValues, Layout, Product, plain
+from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, Product, plain
 from specviz.drafting.networks.attention import attend as attend_cached
-from specviz.drafting.networks.feature_net import Attention, FeatureConfig, FeedForward, Norm, attend
+from specviz.drafting.networks.feature_net import FeatureConfig, Layer, Norm, attend
 from specviz.drafting.networks.network import Network
-from specviz.drafting.networks.rotary import table, turn
 
 NOTHING = 1
 """Number of columns of zeros before the thoughts; the first row attends only to these."""
@@ -53,14 +52,11 @@ class CrossConfig(FeatureConfig):
     """
 
 
-class Plain(nn.Module):
+class Plain(Layer):
     """Decoder layer over rows."""
 
     def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
-        super().__init__()
-        self.self_attn = Attention(config)
-        self.mlp = FeedForward(config)
-        self.post_attention_layernorm = Norm(config.hidden, config.eps)
+        super().__init__(config)
         if normed:
             self.input_layernorm = Norm(config.hidden, config.eps)
 
@@ -148,10 +144,7 @@ class CrossNet(Network):
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
         """Return each row's attention weights [row, column], averaged over heads, for display."""
-        config, queries = self.config, self._queries(x)
-        shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
-        scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
-        return scores.masked_fill(hidden_from, float("-inf")).softmax(-1).mean((0, 1))
+        return _mean_weights(self._queries(x), keys.transpose(0, 1), ~hidden_from)
 
     def _queries(self, x: Tensor) -> Tensor:
         attention, config = self.reading.self_attn, self.config
@@ -178,27 +171,6 @@ class CrossNet(Network):
         middle = self.across(x, keys, values, columns[None] > rows[:, None])
         x = self.within(self.last, middle, positions, *self.keys_values(self.last, middle, positions), later)
         return self.norm(x), middle
-
-
-class CrossCache:
-    """Keys and values of one run, in three caches: first layer, thoughts, last layer."""
-
-    def __init__(self, first: KeyValues, thoughts: KeyValues, last: KeyValues) -> None:
-        self.first, self.thoughts, self.last = self._parts = first, thoughts, last
-
-    def reserve(self, columns: int) -> None:
-        """Make room for this many rows in addition to column 0."""
-        for cache in self._parts:
-            cache.reserve(NOTHING + columns)
-
-    def copy(self, other: CrossCache, rows: int) -> None:
-        """Copy column 0 and the first rows of another cache."""
-        for cache, larger in zip(self._parts, other._parts, strict=True):
-            cache.copy(larger, NOTHING + rows)
-
-    def clear(self) -> None:
-        for cache in self._parts:
-            cache.clear()
 
 
 class _Folded(NamedTuple):
@@ -231,7 +203,7 @@ class CrossRuntime:
         self.watched: list[Tensor] | None = None
         self._aside: AbstractContextManager[None] = nullcontext()
         self._net, self._layout = net, layout
-        self.embedding, self.rotary = net.embedding, net.rotary
+        self.embedding, self.reach = net.embedding, net.reach
         self._first, self._last = (_fold(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
         self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
@@ -253,41 +225,41 @@ class CrossRuntime:
         twin.watched, twin._aside = [], aside
         return twin
 
-    def open(self, capacity: int) -> CrossCache:
-        return CrossCache(
-            *(KeyValues(self.config.kv_heads, self.config.head_size, NOTHING + capacity, self.embedding) for _ in range(3))
-        )
+    def open(self, capacity: int) -> LayerCaches:
+        """Return empty caches of the first layer, the thoughts and the last layer, with column 0 in addition to the rows."""
+        return LayerCaches(3, self.config, capacity, self.embedding, NOTHING)
 
-    def reach(self, positions: int) -> None:
-        if self.rotary.shape[1] < positions:
-            self.rotary = table(self.config.angles, 2 * positions).to(self.rotary)
+    @property
+    def rotary(self) -> Tensor:
+        """The network's rotary table of the current length."""
+        return self._net.rotary
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return the target's last hidden states unchanged."""
         return features
 
-    def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
+    def lead(self, cache: LayerCaches, embedded: Tensor, position: Tensor, features: Tensor) -> None:
         """Fill column 0 with the prompt's first token, [1, hidden] at ``position`` [1], and with zeros in the cross-attention.
 
         ``features`` [row, hidden]: the target's thoughts in the prompt.
         """
         nothing = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
-        cache.thoughts.put(0, nothing, nothing)
-        x = self._self(self._first, self._enter(embedded), position, cache.first, 0, None)
+        cache.layers[1].put(0, nothing, nothing)
+        x = self._self(self._first, self._enter(embedded), position, cache.layers[0], 0, None)
         if self._open:
             found = torch.zeros(1, self.config.heads * self.config.head_size).to(x)
             if not self.config.sink and len(features):
                 values = self._thoughts(features).unflatten(-1, (2, self.config.kv_heads, -1))[:, 1].mean(0)
                 found = values.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0).view(1, -1)
             x = self._finish(self._reading, x, found)
-        self._self(self._last, x, position, cache.last, 0, None)
+        self._self(self._last, x, position, cache.layers[2], 0, None)
 
     def __call__(
         self,
         tokens: Tensor,
         features: Tensor,
         positions: Tensor,
-        cache: CrossCache,
+        cache: LayerCaches,
         start: int | Tensor,
         mask: Tensor | None,
         embedded: Tensor | None = None,
@@ -300,10 +272,10 @@ class CrossRuntime:
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
         x = self._enter(F.embedding(tokens, self.embedding) if embedded is None else embedded)
-        x = self._self(self._first, x, positions, cache.first, column, padded_mask)
+        x = self._self(self._first, x, positions, cache.layers[0], column, padded_mask)
         if self._open:
-            x = self._across(x, features, cache.thoughts, column, padded_mask)
-        x = self._self(self._last, x, positions, cache.last, column, padded_mask)
+            x = self._across(x, features, cache.layers[1], column, padded_mask)
+        x = self._self(self._last, x, positions, cache.layers[2], column, padded_mask)
         return self._unit(x) * self._net.norm.weight
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -319,7 +291,7 @@ class CrossRuntime:
         config = self.config
         entering = self._unit(x) if layer.normed else x
         mixed = layer.into(entering).view(len(x), config.heads + 2 * config.kv_heads, config.head_size)
-        turned = self._turn(mixed[:, : config.heads + config.kv_heads], positions)
+        turned = self._net.turn(mixed[:, : config.heads + config.kv_heads], positions)
         keys, values = cache.put(column, turned[:, config.heads :], mixed[:, config.heads + config.kv_heads :])
         return self._finish(layer, x, attend_cached(turned[:, : config.heads], keys, values, mask))
 
@@ -334,25 +306,23 @@ class CrossRuntime:
         keys, values, mask = keys[:, unseen:], values[:, unseen:], None if mask is None else mask[:, unseen:]
         if self.watched is not None:
             with self._aside:
-                self.watched.append(F.pad(self._attention_weights(queries, keys, mask), (unseen, 0)))
+                self.watched.append(F.pad(_mean_weights(queries, keys, mask), (unseen, 0)))
         return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
-
-    def _attention_weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """Return attention weights [row, column], averaged over heads."""
-        shared = keys.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0)
-        scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
-        return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
 
     def _finish(self, layer: _Folded, x: Tensor, attended: Tensor) -> Tensor:
         x = x + layer.out(attended)
         gate, up = layer.up(self._unit(x)).chunk(2, dim=-1)
         return x + layer.down(F.silu(gate) * up)
 
-    def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        return turn(x, *self.rotary[:, positions][:, :, None])
-
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
+
+
+def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Return attention weights [row, column] of queries [row, head, size] over keys [kv, column, size], averaged over heads."""
+    shared = keys.repeat_interleave(queries.shape[1] // len(keys), dim=0)
+    scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * queries.shape[-1] ** -0.5
+    return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
 
 
 def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.attention import KeyValues, Layout, Product, attend, plain
+from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, Product, attend, plain
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig
-from specviz.drafting.networks.rotary import turn
+from specviz.drafting.networks.rotary import Rotating, turn
 
 _FIRST_POSITIONS = 1024
 _LAYER_NORM_EPS = 1e-5
@@ -63,29 +63,21 @@ class FeatureHead:
         return FeatureRuntime(self, layout)
 
 
-class HeadCache:
+class HeadCache(LayerCaches):
     """Keys and values of one run by layer, and the text position of each column, for windows."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
-        self.layers = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
+        super().__init__(config.layers, config, capacity, like)
         self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
-        """Make room for this many columns; existing columns are kept."""
-        for layer in self.layers:
-            layer.reserve(columns)
+        super().reserve(columns)
         if columns > len(self.places):
             self.places = F.pad(self.places, (0, max(columns, 2 * len(self.places)) - len(self.places)))
 
-    def copy(self, other: HeadCache, columns: int) -> None:
-        """Copy the first ``columns`` columns of another cache."""
-        for layer, others in zip(self.layers, other.layers, strict=True):
-            layer.copy(others, columns)
+    def copy(self, other: HeadCache, columns: int) -> None:  # type: ignore[override]
+        super().copy(other, columns)
         self.places[:columns] = other.places[:columns]
-
-    def clear(self) -> None:
-        for layer in self.layers:
-            layer.clear()
 
     def place(self, start: int | Tensor, places: Tensor) -> Tensor:
         """Write the text positions of new rows [row]. Returns the positions of the columns up to the last written, [column].
@@ -114,7 +106,7 @@ class _Layer:
     window: int
 
 
-class FeatureRuntime:
+class FeatureRuntime(Rotating):
     """Inference runtime of a draft head, shared between runs, which keep their own caches."""
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
@@ -139,8 +131,7 @@ class FeatureRuntime:
         self._residual = tensors["layers.0.hidden_norm.weight"] if how.normed_residual else None
         axis = head.config.axis_of_channels()
         self._axis = None if axis is None else axis.to(head.embedding.device)
-        self.rotary = torch.empty(0, 0)
-        """Cosines and signed sines [2, position, size] of the current length."""
+        self._table, self.rotary = self.config.table, self.embedding.new_empty(2, 0)
         self.reach(_FIRST_POSITIONS)
 
     @property
@@ -185,10 +176,6 @@ class FeatureRuntime:
 
     def open(self, capacity: int) -> HeadCache:
         return HeadCache(self.config, capacity, self.embedding)
-
-    def reach(self, positions: int) -> None:
-        if self.rotary.shape[1] < positions:
-            self.rotary = self.config.table(2 * positions).to(self.embedding)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return the head's features [row, hidden] from the target's hidden states [row, tap * hidden]."""
@@ -259,17 +246,17 @@ class FeatureRuntime:
         config = self.config
         heads, turning = config.heads, config.heads + config.kv_heads
         values = turning + config.kv_heads
-        mixed = _add_bias(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
+        mixed = add_bias(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
         turned = mixed[:, :turning]
         if layer.norm is not None:
             layered = layer.norm_bias is not None
             unit = F.layer_norm(turned, (config.head_size,), eps=_LAYER_NORM_EPS) if layered else self._unit(turned)
-            turned = _add_bias(unit * layer.norm, layer.norm_bias)
+            turned = add_bias(unit * layer.norm, layer.norm_bias)
         turned = turn(turned, *turns)
         attended = attend(turned[:, :heads], *cache.put(start, turned[:, heads:], mixed[:, turning:values]), mask)
         if config.gated:
             attended = attended * mixed[:, values:].flatten(1).sigmoid()
-        return _add_bias(layer.leaving(attended), layer.leaving_bias)
+        return add_bias(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> Tensor:
         """Return cosines and signed sines [2, row, 1, size] for positions [row] or [3, row]."""
@@ -279,7 +266,7 @@ class FeatureRuntime:
         return self.rotary[:, positions[self._axis].T, channels][:, :, None]
 
     def _project(self, x: Tensor) -> Tensor:
-        return _add_bias(self._fc(x), self._bias)
+        return add_bias(self._fc(x), self._bias)
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
@@ -336,21 +323,8 @@ def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
 
 
 def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
-    how, start, channels = config.how, f"layers.{number}.", config.channels()
-    part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-
-    def entering(kind: str) -> Tensor | None:
-        """Return the rows of queries and keys with reordered channels, of values, and of gates, which are stored with the
-        queries."""
-        if f"self_attn.q_proj.{kind}" not in part:
-            return None
-        queries, keys, values = (part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size)) for name in "qkv")
-        gates = queries[:0]
-        if config.gated:
-            queries, gates = queries.unflatten(0, (config.heads, 2)).unbind(1)
-        return torch.cat((queries[:, channels], keys[:, channels], values, gates)).flatten(0, 1)
-
-    weight = entering("weight")
+    how, channels, part = config.how, config.channels(), layer_tensors(tensors, number)
+    weight = projections(config, part, "qkv", "weight")
     assert weight is not None, "a layer attends"
     if config.wide and number == 0:
         norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
@@ -368,31 +342,59 @@ def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, lay
 
     return _Layer(
         entering=layout(weight.contiguous()),
-        bias=entering("bias"),
+        bias=projections(config, part, "qkv", "bias"),
         leaving=layout(part["self_attn.o_proj.weight"]),
         leaving_bias=part.get("self_attn.o_proj.bias"),
-        feed=_feed(part, layout) if config.experts is None else ExpertLayer(config.experts, part, layout),
+        feed=(
+            feed_forward(part, layout, part["post_attention_layernorm.weight"])
+            if config.experts is None
+            else ExpertLayer(config.experts, part, layout)
+        ),
         norm=norm("weight"),
         norm_bias=norm("bias"),
         window=how.windows[number] if how.windows else 0,
     )
 
 
-def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
-    """Return a dense feed-forward with the weight of the preceding norm folded in."""
-    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
-    widen, narrow = layout(widening.contiguous()), layout(part["mlp.down_proj.weight"])
+def layer_tensors(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Return the tensors of one layer by their names within it."""
+    start = f"layers.{number}."
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+
+def projections(config: HeadConfig, part: Mapping[str, Tensor], names: str, kind: str) -> Tensor | None:
+    """Return the stacked weights or biases of these projections ("qkv") of a layer, or None if it has none of this ``kind``.
+
+    Channels of queries and keys are in the order of :meth:`HeadConfig.channels`. Gates, stored with the queries, come last.
+    """
+    if f"self_attn.q_proj.{kind}" not in part:
+        return None
+    rows, gates = [], list[Tensor]()
+    for name in names:
+        own = part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size))
+        if name == "q" and config.gated:
+            own, gate = own.unflatten(0, (config.heads, 2)).unbind(1)
+            gates = [gate]
+        rows.append(own if name == "v" else own[:, config.channels().to(own.device)])
+    return torch.cat((*rows, *gates)).flatten(0, 1)
+
+
+def feed_forward(part: Mapping[str, Tensor], layout: Layout, norm: Tensor | None = None) -> Product:
+    """Return a dense feed-forward, with the weight of the preceding ``norm`` folded in."""
+    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"]))
+    widen = layout((widening if norm is None else widening * norm).contiguous())
+    narrow = layout(part["mlp.down_proj.weight"])
     biases = [part[f"mlp.{name}_proj.bias"] for name in ("gate", "up") if f"mlp.{name}_proj.bias" in part]
     wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get("mlp.down_proj.bias")
 
     def feed(x: Tensor) -> Tensor:
-        gate, up = _add_bias(widen(x), wide_bias).chunk(2, dim=-1)
-        return _add_bias(narrow(F.silu(gate) * up), narrow_bias)
+        gate, up = add_bias(widen(x), wide_bias).chunk(2, dim=-1)
+        return add_bias(narrow(F.silu(gate) * up), narrow_bias)
 
     return feed
 
 
-def _add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.attention import Layout, Product
-from specviz.drafting.networks.rotary import table, turn
+from specviz.drafting.networks.rotary import Rotating, table, turn
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.stop import chunks
+from specviz.engine.tiers import tree_attention_mask
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, chain
 
 _AT_ONCE = 512
 """Initial number of positions in the rotary table, which grows on demand."""
+PIECE = 128
+"""Number of prompt tokens per pass."""
+TREE_ROOM = 64
+AT_FIRST = 1024
+"""Initial number of columns of a cache, which may grow."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ class LeanCache:
         self.length += len(path)
 
 
-class LeanDecoder:
+class LeanDecoder(Rotating):
     """Frozen weights, shared between runs, which keep their own :class:`LeanCache`."""
 
     def __init__(
@@ -141,7 +152,8 @@ class LeanDecoder:
             for span in self.spans
             if len(span) > 1 and len({layers[place].device for place in span}) == 1
         }
-        self._table = self._turns(_AT_ONCE)
+        self._table = partial(table, torch.tensor(shape.rates, dtype=torch.float64), scale=shape.scaling)
+        self.rotary = self._table(_AT_ONCE).to(self.device, dtype)
 
     @property
     def device(self) -> torch.device:
@@ -151,14 +163,6 @@ class LeanDecoder:
     def open(self, capacity: int) -> LeanCache:
         """Return an empty cache with room for ``capacity`` columns."""
         return LeanCache(self, capacity)
-
-    def reach(self, positions: int) -> None:
-        if self._table.shape[1] < positions:
-            self._table = self._turns(2 * positions)
-
-    def _turns(self, positions: int) -> Tensor:
-        rates = torch.tensor(self.shape.rates, dtype=torch.float64)
-        return table(rates, positions, self.shape.scaling).to(self.device, self.dtype)
 
     @torch.inference_mode()
     def __call__(
@@ -178,7 +182,7 @@ class LeanDecoder:
         in parallel. Hidden states are numbered as in transformers and have the embedding's dtype.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
-        turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
+        turns, hidden, tap_queue = self.rotary[:, positions][:, :, None], {}, sorted(taps)
         for span in self.spans if together else self._singly:
             while tap_queue and tap_queue[0] <= self.layers[span[0]].number:
                 hidden[tap_queue.pop(0)] = x.to(self._embedding)
@@ -288,3 +292,49 @@ def _join(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) ->
     rows = [layer.entering * (own / shared).to(layer.entering.dtype) for layer, own in zip(layers, befores, strict=True)]
     biases = [layer.bias.to(dtype) for layer in layers if layer.bias is not None]
     return shared, layout(torch.cat(rows)), torch.stack(biases) if biases else None
+
+
+class LeanSession:
+    """Session of one run, with a target's interface. ``taps``: hidden states to return, numbered as in the full model."""
+
+    def __init__(self, decoder: LeanDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
+        self.decoder = decoder
+        self.taps = tuple(taps)
+        self._cache = decoder.open(min(capacity, AT_FIRST) + TREE_ROOM)
+
+    @property
+    def length(self) -> int:
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        return nodes
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Append ``ids`` to the cache. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
+        passes = []
+        for start, end in chunks(len(ids), PIECE):
+            piece = list(ids[start:end])
+            passes.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
+            self._cache.length += len(piece)
+        hidden = {tap: torch.cat([part.hidden[tap] for part in passes]) for tap in self.taps}
+        return TargetPass(passes[-1].logits, hidden)
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        return self._run(tree, 0)
+
+    def _run(self, tree: DraftTree, last: int) -> TargetPass:
+        start, nodes, device = self.length, len(tree), self.decoder.device
+        self._cache.reserve(start + nodes)
+        self.decoder.reach(start + max(tree.shape.depths) + 1)
+        places = to_device([start + depth for depth in tree.shape.depths], device)
+        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, last=last))
+
+    def keep(self, path: Sequence[int]) -> None:
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        self._cache.length = length
+
+    def close(self) -> None:
+        self._cache = self.decoder.open(1)

@@ -11,32 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.network import Network
-from specviz.drafting.networks.rotary import rates_of
-from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig
+from specviz.drafting.networks.small_lm import NarrowNet, SmallConfig
 
 
-class MaskedLM(Network):
+class MaskedLM(NarrowNet):
     """Predictor of masked tokens among ``draft_ids``, with the target's embedding for input and output.
 
     The config's ``window`` is the maximum number of tokens and masks per pass.
     """
 
-    title, shape, needs_vocabulary = "masked language model", SmallConfig, True
+    title = "masked language model"
 
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
-        rates = rates_of(config.width // config.heads, config.theta)
-        super().__init__(config, embedding, None, draft_ids, rates, config.window)
-        self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
-        self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
-        self.leave = nn.Linear(config.width, config.hidden, bias=False)
-        self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
+        super().__init__(config, embedding, draft_ids)
         self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # embedding of the mask, which the target lacks
-        self._head: Tensor | None = None
-
-    def head(self) -> Tensor:
-        """Return the target's output head in this model's width, [draft, width]."""
-        return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, ids: Tensor, blank: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map token ids and their mask flags ``blank``, both [batch, token], to features [batch, token, width]; row j predicts
@@ -55,11 +43,6 @@ class MaskedLM(Network):
             x = block(x, cosine, sine, causal=False, mask=attention_mask)
         return F.rms_norm(x, (x.shape[-1],))
 
-    def train(self, mode: bool = True) -> MaskedLM:
-        """Drop the cached output head, because its weights may change."""
-        self._head = None
-        return super().train(mode)
-
     @torch.inference_mode()
     def forward(self, ids: Tensor, places: int) -> Tensor:
         """Run one denoising step. Returns logits [place, draft] of ``places`` masks after the text ``ids`` [token]."""
@@ -76,7 +59,7 @@ class MaskedLM(Network):
     def _at_masks(self, ids: Tensor, count: int | Tensor, places: int, seen: Tensor | None) -> Tensor:
         blank = torch.arange(len(ids), device=ids.device) >= count
         features = self.features(ids[None], blank[None], seen)[0]
-        if self._head is None:
-            self._head = self.head().contiguous()
+        if self._ready is None:
+            self._ready = self.head().contiguous()
         rows = torch.arange(places, device=ids.device) + (count - 1)
-        return F.linear(features.index_select(0, rows), self._head, self.bias)
+        return F.linear(features.index_select(0, rows), self._ready, self.bias)

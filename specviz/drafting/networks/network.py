@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, plain
-from specviz.drafting.networks.rotary import table, turn
+from specviz.drafting.networks.rotary import Rotating, table, turn
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 
 
-class Network(nn.Module):
+class Network(Rotating, nn.Module):
     """Base class of a draft network.
 
     ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``draft_ids``
@@ -38,7 +39,6 @@ class Network(nn.Module):
     """Whether files of this network must have a draft vocabulary."""
     embedding: Tensor
     draft_ids: Any
-    rotary: Tensor
 
     def __init__(
         self,
@@ -67,13 +67,8 @@ class Network(nn.Module):
             self.register_buffer("head", rows.detach().contiguous(), persistent=False)
         self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
         if rates is not None:
-            self.rates = rates
+            self._table = partial(table, rates)
             self.register_buffer("rotary", table(rates, positions).to(self.embedding), persistent=False)
-
-    def reach(self, positions: int) -> None:
-        """Extend the rotary table to at least ``positions``."""
-        if self.rotary.shape[1] < positions:
-            self.rotary = table(self.rates, 2 * positions).to(self.rotary)
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return rotary cosines and signed sines, each [row, size], at ``positions`` [row] within the table."""

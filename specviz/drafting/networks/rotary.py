@@ -6,6 +6,8 @@ A head's two halves rotate together (NeoX). The sign of the sines replaces the n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,20 @@ def table(rates: Tensor, positions: int, scale: float = 1.0) -> Tensor:
     """Return cosines and signed sines [2, position, size] times ``scale``, in float64, from which other dtypes are rounded."""
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rates
     return halves(torch.stack((angle.cos(), angle.sin())) * scale)
+
+
+class Rotating:
+    """Base class of a network with a table of rotary positions."""
+
+    rotary: Tensor
+    """Cosines and signed sines [2, position, size] of the current length."""
+    _table: Callable[[int], Tensor]
+    """Function from a number of positions to their table."""
+
+    def reach(self, positions: int) -> None:
+        """Extend the rotary table to at least ``positions``."""
+        if self.rotary.shape[1] < positions:
+            self.rotary = self._table(2 * positions).to(self.rotary)
 
 
 def halves(both: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -153,10 +154,10 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Te
     return scores.softmax(-1).to(value.dtype) @ value
 
 
-class SmallLM(Network):
-    """Language model over ``draft_ids``, the target's most frequent tokens, with the target's embedding for input and output."""
+class NarrowNet(Network):
+    """Narrow layers over ``draft_ids``, the target's most frequent tokens, with the target's embedding for input and output."""
 
-    title, shape, needs_vocabulary = "small draft model", SmallConfig, True
+    shape, needs_vocabulary = SmallConfig, True
 
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
         rates = rates_of(config.width // config.heads, config.theta)
@@ -166,11 +167,23 @@ class SmallLM(Network):
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
-        self._stepper: Stepper | None = None
+        self._ready: Any = None
+        """What inference has computed from the weights."""
 
     def head(self) -> Tensor:
         """Return the target's output head in the draft's width, [draft, width], which saves a matrix product."""
         return self.embedding[self.draft_ids] @ self.leave.weight
+
+    def train(self, mode: bool = True) -> Self:
+        """Drop what inference has computed, because the weights may change."""
+        self._ready = None
+        return super().train(mode)
+
+
+class SmallLM(NarrowNet):
+    """Autoregressive language model."""
+
+    title = "small draft model"
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
         """Map ids and previous tokens, each [batch, token], to features [batch, token, width]; for training."""
@@ -185,16 +198,11 @@ class SmallLM(Network):
         """Return an empty cache with room for ``capacity`` tokens."""
         return SmallCache(self.config, capacity, self.embedding)
 
-    def train(self, mode: bool = True) -> SmallLM:
-        """Drop the cached runtime, because its weights may change."""
-        self._stepper = None
-        return super().train(mode)
-
     def stepper(self) -> Stepper:
         """Return the inference runtime."""
-        if self._stepper is None:
-            self._stepper = Stepper(self)
-        return self._stepper
+        if self._ready is None:
+            self._ready = Stepper(self)
+        return self._ready
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
@@ -211,12 +219,6 @@ class SmallLM(Network):
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
-def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a layer's matrices for :class:`Stepper`; those after a norm are scaled by ``grown``."""
-    assert isinstance(block, SmallBlock)
-    return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
-
-
 class Stepper:
     """Inference runtime: one sequence, a cache, and few operator calls per layer.
 
@@ -229,7 +231,8 @@ class Stepper:
         self.model, self.config = model, config
         self.size = config.width // config.heads
         grown = config.width**0.5
-        self.layers = [_matrices(block, grown) for block in model.blocks]
+        blocks: Any = model.blocks
+        self.layers = [(one.qkv.weight * grown, one.out.weight.T, one.up.weight * grown, one.down.weight.T) for one in blocks]
         self.head = (model.head() * grown).contiguous()
 
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:

@@ -48,11 +48,10 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             card = dict(file.metadata() or {})
     except (OSError, SafetensorError) as problem:
         raise ModelUnavailable(f"{path.name} cannot be read ({problem}): fetch the file again.") from problem
-    return {name: _restore(name, stored) for name in stored if not name.endswith(_SCALE)}, card
-
-
-def _restore(name: str, stored: Mapping[str, Tensor]) -> Tensor:
-    value = stored[name]
-    if name + _SCALE in stored:
-        return value.float() * stored[name + _SCALE].float()
-    return value.float() if value.is_floating_point() else value.long()
+    for name in [name for name in stored if not name.endswith(_SCALE)]:
+        scale, value = stored.pop(name + _SCALE, None), stored[name]
+        if scale is None:
+            stored[name] = value.float() if value.is_floating_point() else value.long()
+        else:
+            stored[name] = value.float() * scale.float()
+    return stored, card

@@ -15,15 +15,10 @@ from torch import Tensor
 
 from specviz.drafting.networks.attention import KeyValues
 from specviz.drafting.networks.block_net import BlockNet, State
-from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acquire, release
-from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.runtimes.feature_levels import PIECE, CapturedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
-
-PIECE = 512
-"""Number of prompt inputs per pass."""
-_FIRST_COLUMNS = 512
 
 
 @dataclass(frozen=True)
@@ -156,9 +151,7 @@ class FixedBlocks(BlockLevels):
     def __init__(self, network: BlockNet, columns: int) -> None:
         super().__init__(network, columns)
         self.cache.clear()
-        network.reach(columns + ROOM)
-        self._held = network.rotary  # captured steps read this table even if the network replaces its own
-        self._column = torch.arange(columns, device=self._device)
+        self.hold(network, columns)
 
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
         begin = self.given("start", to_device([start], self._device))
@@ -186,24 +179,17 @@ class FixedBlocks(BlockLevels):
         return keys, values, mask.scatter_(1, self._places(end, own.shape[1]).expand(len(own), -1), own)
 
 
-class BlockDrafter(NullDrafter):
-    """Drafter with ``network``, which reads the target's hidden state ``network.config.tap``.
+class BlockDrafter(LevelsDrafter[BlockLevels]):
+    """Drafter with a block network, which reads the target's hidden state ``network.config.tap``."""
 
-    ``fixed``: whether rounds have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
-    """
-
-    def __init__(self, network: BlockNet, fixed: bool | None = None) -> None:
-        self.network = network
-        self.support: Tensor | None = network.draft_ids
-        self._tap = network.config.tap
-        self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
-        self._levels: BlockLevels | None = None
-        self._restart()
+    eager, captured = BlockLevels, FixedBlocks
 
     def _restart(self) -> None:
+        super()._restart()
+        self._tap = self.network.config.tap
         self._waiting: list[tuple[list[int], Tensor]] = []
         """Inputs that no pass has read: tokens, and the target's features of the tokens before them."""
-        self._committed = self._counted = 0
+        self._counted = 0
         self._drafting: BlockLevels | None = None
         """This round's levels, which read the waiting inputs with the first level."""
         self._state = self.network.zero()
@@ -211,9 +197,7 @@ class BlockDrafter(NullDrafter):
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self.close()
-        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
-        self._levels = acquire(self.network, columns, FixedBlocks) if self._fixed else BlockLevels(self.network, columns)
+        self._open(context)
         if prefill is not None:
             for start, end in chunks(len(context.ids) - 1, PIECE):
                 tokens = to_device(list(context.ids[start + 1 : end + 1]), self._recent.device)
@@ -225,25 +209,6 @@ class BlockDrafter(NullDrafter):
         path = [0, *finished.verdict.path][: len(finished.emitted)]
         features = finished.target.hidden[self._tap]
         self._waiting.append((list(finished.emitted), features.index_select(0, to_device(path, features.device))))
-
-    def close(self) -> None:
-        if self._fixed and self._levels is not None:
-            release(self.network, self._levels)
-        self._levels = None
-        self._restart()
-
-    def _room(self, columns: int) -> BlockLevels:
-        """Return the levels, with room for this many committed columns."""
-        levels = self._levels
-        assert levels is not None
-        if self._fixed and columns + ROOM > levels.columns:
-            self._levels = acquire(self.network, 2 * columns, FixedBlocks)
-            self._levels.cache.copy(levels.cache, self._committed)
-        elif not self._fixed:
-            levels.cache.reserve(columns + ROOM)
-        self.network.reach(columns + ROOM)
-        assert self._levels is not None
-        return self._levels
 
     def _commit(self, tokens: Tensor, features: Tensor) -> None:
         """Append inputs to the committed text: ``features`` [input, hidden], and the ``tokens`` [input] after them."""
@@ -276,12 +241,6 @@ class BlockDrafter(NullDrafter):
         self._drafting = self._room(self._committed + len(tokens))
         self._drafting.take(tokens, features, self._committed, self._state, self._recent)
         return self._drafting
-
-    @torch.inference_mode()
-    def marginals(self, context: Context) -> Tensor | None:
-        """Return logits [depth, support] of the root's block; None while fewer inputs than a block are committed."""
-        levels = self.levels(context)
-        return None if levels is None else levels.marginals()
 
     def calls(self) -> int:
         """Return the number of forwards since the last call."""

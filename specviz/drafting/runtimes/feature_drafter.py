@@ -10,52 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, acquire, release
+from specviz.drafting.runtimes.feature_levels import (
+    FIRST_COLUMNS,
+    PIECE,
+    ROOM,
+    TOGETHER,
+    EagerLevels,
+    FixedLevels,
+    acquire,
+    release,
+)  # fmt: skip
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
 
-# Rows of a prompt per forward; the mask has this number times the prompt's length entries.
-PIECE = 512
-_FIRST_COLUMNS = 512
-_TOGETHER = 32
-"""Maximum number of committed inputs in a round's first level of fixed shape; earlier inputs are run before it."""
 
+class Stepper(Protocol):
+    """Inference runtime of a network, shared between runs, which keep their own caches.
 
-class DraftCache(Protocol):
-    """Keys and values of one run."""
-
-    def reserve(self, columns: int) -> None:
-        """Make room for this many columns."""
-
-
-class TapsLayers(Protocol):
-    """Config that names the target's layers that the network reads."""
-
-    @property
-    def taps(self) -> tuple[int, ...]: ...
-
-
-Cache = TypeVar("Cache", bound=DraftCache)
-
-
-class Stepper(Protocol[Cache]):
-    """Inference runtime of a network, shared between runs, which keep their own caches."""
+    ``config``: names the target's layers that the network reads, as ``taps``.
+    """
 
     draft_ids: Tensor | None
+    config: Any
 
-    @property
-    def config(self) -> TapsLayers:
-        """Config of the network."""
-
-    def open(self, capacity: int) -> Cache:
+    def open(self, capacity: int) -> Any:
         """Return an empty cache with initial room for ``capacity`` inputs."""
 
     def reach(self, positions: int) -> None:
@@ -68,25 +54,25 @@ class Stepper(Protocol[Cache]):
         """Map outputs [row, hidden] to logits [row, support]."""
 
     def __call__(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Any, start: int, mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Return outputs [row, hidden]; keys and values are written to the cache from column ``start`` on."""
 
 
-class FeatureDrafter(NullDrafter, Generic[Cache]):
+class FeatureDrafter(NullDrafter):
     """Drafter of one run; ``stepper`` is shared between runs.
 
     ``context_length``: maximum context in tokens, None for the target's limit. ``fixed``: whether levels have fixed shapes and
     addresses for CUDA graphs; by default only on CUDA.
     """
 
-    def __init__(self, stepper: Stepper[Cache], context_length: int | None = None, fixed: bool | None = None) -> None:
+    def __init__(self, stepper: Stepper, context_length: int | None = None, fixed: bool | None = None) -> None:
         self.support: Tensor | None = stepper.draft_ids
-        self.taps = stepper.config.taps
-        self._stepper: Stepper[Cache] = stepper
+        self.taps: tuple[int, ...] = stepper.config.taps
+        self._stepper = stepper
         self._context_length = 1 << 40 if context_length is None else context_length
-        self._cache: Cache | None = None
+        self._cache: Any = None
         self._wants_fixed = fixed
         self._fixed: FixedLevels | None = None
         self._restart()
@@ -116,7 +102,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._calls = 0  # the prompt's forwards count as prefill
 
     def _open_cache(self, context: Context) -> None:
-        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
+        columns = max(FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._allows_fixed_shapes():
             self._acquire(columns)
@@ -127,7 +113,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Acquire levels of fixed shape with a cache of this many columns."""
         self._fixed = acquire(self._stepper, columns)
         self._fixed.own = self._own_at(self._fixed)
-        self._cache = cast("Cache", self._fixed.cache)
+        self._cache = self._fixed.cache
 
     def _allows_fixed_shapes(self) -> bool:
         """Whether levels may have fixed shapes and addresses; by default only in this class, not in subclasses."""
@@ -139,7 +125,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def _room(self, columns: int) -> None:
         """Extend the cache to this many columns."""
-        assert self._cache is not None
         if self._fixed is not None and columns + ROOM > self._fixed.columns:
             smaller = self._fixed
             self._acquire(2 * columns)
@@ -209,8 +194,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:
             return None
         self._room(context.position)
-        if context.position - self._committed > _TOGETHER:
-            self._commit(context.ids, context.position - _TOGETHER)
+        if context.position - self._committed > TOGETHER:
+            self._commit(context.ids, context.position - TOGETHER)
         fixed, start, until = self._fixed, self._committed, context.position
         features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
         count = until - start
@@ -234,7 +219,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._room(start + rows)
         self._stepper.reach(context.position + depth)
         places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
-        assert self._cache is not None
         own = self._own(features, depth)
         outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
         self._calls += 1
@@ -249,7 +233,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
         """Run the inputs from ``_committed`` up to ``until``. Returns the last output [1, hidden]."""
-        assert self._cache is not None
         features = torch.cat(self._waiting)
         device, last = features.device, features[:0]
         done = 0

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import Levels, Result
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.captured import captured
+from specviz.engine.interfaces import Context
 from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import copy_into, device_cache, to_device
 
@@ -27,10 +29,17 @@ Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend` with its context)."""
 ROOM = 256
 """Number of columns in a fixed cache after the committed columns, for drafted rows and padding."""
+FIRST_COLUMNS = 512
+"""Minimum number of columns of a cache at first."""
+PIECE = 512
+"""Number of prompt tokens per forward; a mask has this number times the prompt's length entries."""
+TOGETHER = 32
+"""Maximum number of committed inputs in a round's first level of fixed shape; earlier inputs are run before it."""
 LEAST = 8
 """Minimum number of rows for a round's inputs, enough for most rounds."""
 Here = TypeVar("Here")
 """State of a level that the next level reads."""
+Drafted = TypeVar("Drafted", bound=Levels)
 
 
 @device_cache(64)
@@ -128,6 +137,12 @@ class CapturedLevels(Levels, Generic[Here]):
         self.calls = 0
         """Number of forwards since :meth:`take_calls`."""
 
+    def hold(self, network: Any, columns: int) -> None:
+        """Prepare for steps of fixed shape that read this many columns and the network's rotary table."""
+        network.reach(columns + ROOM)
+        self._held = network.rotary  # captured steps read this table even if the network replaces its own
+        self._column = torch.arange(columns, device=self._device)
+
     @property
     def asked(self) -> int:
         """Number of levels so far."""
@@ -211,9 +226,7 @@ class FixedLevels(CapturedLevels[_Level]):
         self.own: Callable[[Tensor, int], Tensor]
         """Function from the outputs [row, hidden] of drafted nodes' parents, and the depth, to the nodes' features."""
         self._stepper = stepper
-        stepper.reach(columns + ROOM)
-        self._held = stepper.rotary  # captured steps read this table even if the stepper replaces its own
-        self._column = torch.arange(columns, device=self._device)
+        self.hold(stepper, columns)
         self._inputs: Tensor
         """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
         self._features: Tensor
@@ -278,6 +291,59 @@ class FixedLevels(CapturedLevels[_Level]):
         outputs = self._stepper(tokens, self.own(above.outputs[parents], depth), places, self.cache, columns, mask)
         self._here = _Level(outputs, seen, committed, drafted + rows, depth, (tokens, parents))
         return self._stepper.logits(outputs)
+
+
+class LevelsDrafter(NullDrafter, Generic[Drafted]):
+    """Drafter of one run whose levels ``eager``, or ``captured`` at fixed shapes and addresses, keep the cache.
+
+    ``fixed``: whether levels have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
+    """
+
+    eager: Callable[[Any, int], Drafted]
+    captured: Callable[[Any, int], Drafted]
+
+    def __init__(self, network: Any, fixed: bool | None = None) -> None:
+        self.network = network
+        self.support: Tensor | None = network.draft_ids
+        self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
+        self._restart()
+
+    def _restart(self) -> None:
+        """Forget the last run."""
+        self._levels: Drafted | None = None
+        self._committed = self._calls = 0
+
+    def _open(self, context: Context) -> None:
+        """Begin a run with a cache for a text that may double."""
+        self.close()
+        columns = max(FIRST_COLUMNS, 2 * len(context.ids))
+        self._levels = acquire(self.network, columns, self.captured) if self._fixed else self.eager(self.network, columns)
+
+    def _room(self, columns: int) -> Drafted:
+        """Return the levels, with room for this many committed columns."""
+        levels: Any = self._levels
+        if self._fixed and columns + ROOM > levels.columns:
+            larger = acquire(self.network, 2 * columns, self.captured)
+            larger.cache.copy(levels.cache, self._committed)
+            self._levels = levels = larger
+        levels.cache.reserve(columns + ROOM)
+        self.network.reach(columns + ROOM)
+        return levels
+
+    def close(self) -> None:
+        if self._fixed and self._levels is not None:
+            release(self.network, self._levels)
+        self._restart()
+
+    def levels(self, context: Context) -> Drafted | None:
+        """Return this round's levels, from the root down, or None if nothing can be drafted."""
+        raise LookupError(f"{type(self).__name__} does not implement levels()")
+
+    @torch.inference_mode()
+    def marginals(self, context: Context) -> Tensor | None:
+        """Return raw logits [depth, support] of the root's block, or None if nothing can be drafted."""
+        levels: Any = self.levels(context)
+        return None if levels is None else levels.marginals()
 
 
 MOST_STEPS = 128

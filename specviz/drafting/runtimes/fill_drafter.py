@@ -12,20 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.attention import KeyValues, attend
+from specviz.drafting.networks.attention import LayerCaches, attend
 from specviz.drafting.networks.block_fill import FillRuntime
-from specviz.drafting.runtimes.feature_levels import LEAST, ROOM, CapturedLevels, acquire, release
-from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.runtimes.feature_levels import LEAST, PIECE, TOGETHER, CapturedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.tiers import padded_width
 from specviz.engine.to_device import to_device
-
-PIECE = 512
-"""Number of prompt tokens whose keys and values are computed at once."""
-_FIRST_COLUMNS = 512
-_TOGETHER = 32
-"""Maximum number of committed tokens in a round's block pass of fixed shape; earlier tokens are run before it."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +46,14 @@ class FillLevels(CapturedLevels[_Slot]):
 
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network.embedding.device)
-        config = network.config
         self.columns = columns
-        self.cache = [KeyValues(config.kv_heads, config.head_size, columns, network.embedding) for _ in range(config.layers)]
+        self.cache = LayerCaches(network.config.layers, network.config, columns, network.embedding)
         self._network = network
-
-    def reserve(self, columns: int) -> None:
-        for cache in self.cache:
-            cache.reserve(columns)
 
     def commit(self, states: Tensor, places: Tensor, start: int | Tensor) -> None:
         """Append keys and values of the target's hidden ``states`` [row, tap * hidden] at positions ``places`` [row]."""
         fused = self._network.fuse(states)
-        for number, cache in enumerate(self.cache):
+        for number, cache in enumerate(self.cache.layers):
             cache.put(start, *self._network.keys_values(number, fused, places))
 
     def take(self, states: Tensor, anchor: int, start: int, slots: int) -> None:
@@ -81,10 +69,10 @@ class FillLevels(CapturedLevels[_Slot]):
         columns = torch.arange(end + rows, device=self._device)
         if len(states):
             self.commit(states, columns[start:end], start)
-        masks = [self._network.visible(number, columns[end:], columns) for number in range(len(self.cache))]
+        masks = [self._network.visible(number, columns[end:], columns) for number in range(len(self.cache.layers))]
 
         def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries[0], *self.cache[number].put(end, keys[0], values[0]), masks[number])[None]
+            return attend(queries[0], *self.cache.layers[number].put(end, keys[0], values[0]), masks[number])[None]
 
         return self._network.fill(anchor, columns[None, end:], attention)[0], anchor
 
@@ -139,11 +127,8 @@ class FixedFill(FillLevels):
 
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network, columns)
-        for cache in self.cache:
-            cache.clear()
-        network.reach(columns + ROOM)
-        self._held = network.rotary  # captured steps read this table even if the network replaces its own
-        self._column = torch.arange(columns, device=self._device)
+        self.cache.clear()
+        self.hold(network, columns)
         self._inputs: Tensor
         """The root's token, the first position, and the number of valid rows."""
         self._states: Tensor
@@ -160,43 +145,36 @@ class FixedFill(FillLevels):
         self.commit(self._states, context, context)
         places = start + count + self._column[: self._rows]
         masks: list[Tensor] = []
-        for number in range(len(self.cache)):
+        for number in range(len(self.cache.layers)):
             seen = self._network.visible(number, places, self._column)
             valid = (self._column < start + count + self._rows).expand(self._rows, -1)
             masks.append(valid if seen is None else seen & valid)
 
         def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries[0], *self.cache[number].put(places, keys[0], values[0]), masks[number])[None]
+            return attend(queries[0], *self.cache.layers[number].put(places, keys[0], values[0]), masks[number])[None]
 
         return self._network.fill(anchor, places[None], attention)[0], anchor
 
 
-class FillDrafter(NullDrafter):
-    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for.
+class FillDrafter(LevelsDrafter[FillLevels]):
+    """Drafter of blocks of up to ``slots`` tokens, by default as many as the network was trained for."""
 
-    ``fixed``: whether blocks have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
-    """
+    eager, captured = FillLevels, FixedFill
 
     def __init__(self, network: FillRuntime, slots: int = 0, fixed: bool | None = None) -> None:
-        self.network, self.slots = network, min(slots or network.config.slots, network.config.slots)
-        self.support: Tensor | None = network.draft_ids
-        self.taps = network.config.taps
-        self._fixed = network.embedding.device.type == "cuda" if fixed is None else fixed
-        self.last: FillLevels | None = None
-        """Levels of the current round; None if no drafted token fits."""
-        self._restart()
+        super().__init__(network, fixed)
+        self.slots, self.taps = min(slots or network.config.slots, network.config.slots), network.config.taps
 
     def _restart(self) -> None:
-        self._levels: FillLevels | None = None
+        super()._restart()
         self._waiting: list[Tensor] = []
         """The target's hidden states [row, tap * hidden] of the tokens from ``_committed`` on."""
-        self._committed, self._calls, self.last = 0, 0, None
+        self.last: FillLevels | None = None
+        """Levels of the current round; None if no drafted token fits."""
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self.close()
-        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
-        self._levels = acquire(self.network, columns, FixedFill) if self._fixed else FillLevels(self.network, columns)
+        self._open(context)
         if prefill is not None:
             self._waiting = [torch.cat([prefill.hidden[tap] for tap in self.taps], dim=-1)]
             self._commit(0)
@@ -206,34 +184,16 @@ class FillDrafter(NullDrafter):
         path = to_device([0, *finished.verdict.path][: len(finished.emitted)], finished.context.device)
         self._waiting.append(torch.cat([finished.target.hidden[tap][path] for tap in self.taps], dim=-1))
 
-    def close(self) -> None:
-        if self._fixed and self._levels is not None:
-            release(self.network, self._levels)
-        self._restart()
-
     def _commit(self, most: int) -> Tensor:
         """Append keys and values of the waiting tokens except up to ``most`` last ones, whose states are returned."""
-        assert self._levels is not None
         width = len(self.taps) * self.network.config.target_hidden
         states = torch.cat(self._waiting) if self._waiting else self.network.embedding.new_empty(0, width)
         self._waiting = []
         for first, last in chunks(max(0, len(states) - most), PIECE):
             start, end = self._committed, self._committed + last - first
-            self._room(end)
-            self._levels.commit(states[first:last], torch.arange(start, end, device=states.device), start)
+            self._room(end).commit(states[first:last], torch.arange(start, end, device=states.device), start)
             self._committed = end
         return states[max(0, len(states) - most) :]
-
-    def _room(self, columns: int) -> None:
-        """Extend cache and rotary table to this many columns."""
-        assert self._levels is not None
-        if self._fixed and columns + ROOM > self._levels.columns:
-            larger = acquire(self.network, 2 * columns, FixedFill)
-            for cache, others in zip(larger.cache, self._levels.cache, strict=True):
-                cache.copy(others, self._committed)
-            self._levels = larger
-        self._levels.reserve(columns)
-        self.network.reach(columns)
 
     @torch.inference_mode()
     def levels(self, context: Context) -> FillLevels | None:
@@ -242,21 +202,13 @@ class FillDrafter(NullDrafter):
         self.last = None
         if slots < 1:
             return None
-        states = self._commit(_TOGETHER)
+        states = self._commit(TOGETHER)
         assert self._committed + len(states) == context.position, "every token before the root has the target's hidden states"
-        self._room(context.position + slots + 1)
-        assert self._levels is not None
-        self._levels.take(states, context.ids[-1], self._committed, slots)
+        self.last = self._room(context.position + slots + 1)
+        self.last.take(states, context.ids[-1], self._committed, slots)
         self._committed = context.position
         self._calls += 1
-        self.last = self._levels
         return self.last
-
-    @torch.inference_mode()
-    def marginals(self, context: Context) -> Tensor | None:
-        """Return logits [depth, support] of the block, or None if no drafted token fits."""
-        levels = self.levels(context)
-        return None if levels is None else levels.marginals()
 
     def confidence(self) -> Sequence[float]:
         """Return the predicted acceptance rates of a chain's levels so far; empty without a confidence head."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.runtimes.feature_drafter import FeatureDrafter, TapsLayers
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.engine.interfaces import TargetPass
 
 TWO = 2
@@ -56,7 +56,7 @@ class GuidedStepper:
         self.network: Any = network
         self.scale, self.padding = scale, padding
         self.draft_ids: Tensor | None = network.draft_ids
-        self.config: TapsLayers = network.config
+        self.config = network.config
         self.embedding = network.embedding
         self.reach, self.fuse = network.reach, network.fuse
 
@@ -105,7 +105,7 @@ class GuidedStepper:
         return rows
 
 
-class GuidedDrafter(FeatureDrafter[GuidedCache]):
+class GuidedDrafter(FeatureDrafter):
     """Feature drafter over two rows. ``unconditional``: prompt of the second row. ``scale``: guidance."""
 
     def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
@@ -138,6 +138,6 @@ def padding(unconditional: Sequence[int]) -> int:
     return sum(token == PADDING for token in unconditional)
 
 
-def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter[Any]:
+def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter:
     """Return the drafter for a target: one row, or two with ``guidance`` (scale, empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

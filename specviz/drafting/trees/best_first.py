@@ -119,7 +119,11 @@ class BestFirst:
         room = context.max_depth - 1
         logits = self.drafter.marginals(context) if room > 0 else None
         depths, paths = ([], []) if logits is None else self._search(logits[:room], context.warp.temperature)
-        reach = self._reach(len(depths))
+        # Ratio of accepted to expected nodes so far by depth: initially 1, at most 1, never rising with depth.
+        ratios = [
+            (accepted + PRIOR) / (expected + PRIOR) for expected, accepted in zip(self._expected, self._accepted, strict=True)
+        ]
+        reach = list(accumulate([1.0, *ratios, *[1.0] * (len(depths) - len(ratios))][: len(depths) + 1], min))[1:]
         size = self._size
         if not isinstance(size, int):
             size = size([math.exp(path.value) * reach[path.depth - 1] for path in paths], 1)
@@ -144,13 +148,6 @@ class BestFirst:
             if width >= logits.shape[-1] or all(path.rank < width - 1 for path in paths):
                 return depths, paths
             width *= 4
-
-    def _reach(self, deepest: int) -> list[float]:
-        """Return the ratio of accepted to expected nodes so far by depth: initially 1, at most 1, never rising with depth."""
-        ratios = [
-            (accepted + PRIOR) / (expected + PRIOR) for expected, accepted in zip(self._expected, self._accepted, strict=True)
-        ]
-        return list(accumulate([1.0, *ratios, *[1.0] * (deepest - len(ratios))][: deepest + 1], min))[1:]
 
     def observe(self, finished: Round) -> None:
         self.drafter.observe(finished)

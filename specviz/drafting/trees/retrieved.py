@@ -1,13 +1,31 @@
-"""Tree builder for retrieval drafters."""
+"""Tree builders for retrieval drafters: a copied continuation as a chain, the best guess as a tree, or nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.drafting.memory.retrieval import Retrieval
-from specviz.engine.interfaces import Context, Draft
+from specviz.engine.interfaces import Context, Draft, Drafter
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
+
+
+class RootOnly:
+    """Tree builder of a single node."""
+
+    def build(self, drafter: Drafter, context: Context) -> Draft:
+        return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
+
+
+class Copied:
+    """Tree builder that drafts the continuation as a chain, truncated to the remaining room."""
+
+    def build(self, drafter: PromptCopy, context: Context) -> Draft:
+        tokens, notes = drafter.continuation(context)
+        tokens = list(tokens)[: max(0, context.max_depth - 1)]
+        tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
+        return Draft(tree, confidence=(None,) * len(tree), calls=1 if tokens else 0, notes=notes)
 
 
 class Retrieved:
@@ -28,15 +46,14 @@ class Retrieved:
             depth.append(depth[place[above]] + 1)
             shares.append(guess.share(node))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: [_renumber(note, place) for note in memory_notes])
+
+        def renumbered(note: Note) -> Note:
+            """Return the note with rows renumbered like the tree's nodes, without the rows of truncated nodes."""
+            rows = [{**row, "node": place[row["node"]]} for row in note.data.get("rows", ()) if row["node"] in place]
+            return Note(note.type, {**note.data, "rows": rows})
+
+        notes = context.notes(lambda: list(map(renumbered, memory_notes)))
         return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
-
-
-def _renumber(note: Note, place: dict[int, int]) -> Note:
-    """Return the note with rows renumbered like the tree's nodes, without the rows of truncated nodes."""
-    rows: Sequence[dict[str, object]] = note.data.get("rows", ())
-    kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
-    return Note(note.type, {**note.data, "rows": kept_rows})
 
 
 def followed(tokens: Sequence[int], parents: Sequence[int], emitted: Sequence[int], at: int = 0) -> list[int]:

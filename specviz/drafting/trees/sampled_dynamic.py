@@ -177,7 +177,12 @@ class SampledDynamicTree:
         constants = self._constants(deepest, context.device)
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
         # Costs change between and within runs, so a captured step takes them as an input.
-        costs = None if pays is None else levels.given("costs", self._costs_by_size(pays, context.device))
+        costs = None
+        if pays is not None:  # cost of a tree by number of nodes, then the cost of a drafter forward, float64 [place + 2]
+            if self._costs is None or self._costs[0] is not pays:
+                numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
+                self._costs = pays, to_device(numbers, context.device, torch.float64)
+            costs = levels.given("costs", self._costs[1])
         name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
         drawn: list[_Level] = []
         for level in range(1, 1 + min(deepest, levels.deepest)):
@@ -199,13 +204,6 @@ class SampledDynamicTree:
                 torch.arange(max(self.places, self.width), device=device),
             )
         return self._known[deepest, device]
-
-    def _costs_by_size(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
-        """Return the cost of a tree by number of nodes, followed by the cost of a drafter forward, float64 [place + 2]."""
-        if self._costs is None or self._costs[0] is not pays:
-            numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
-            self._costs = pays, to_device(numbers, device, torch.float64)
-        return self._costs[1]
 
     def _level(
         self, levels: Levels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,

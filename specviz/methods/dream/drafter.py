@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.cross_net import CrossCache, CrossRuntime
+from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
@@ -31,7 +31,7 @@ ARCS = 6
 ROWS = 40
 
 
-class CrossDrafter(FeatureDrafter[CrossCache]):
+class CrossDrafter(FeatureDrafter):
     """Feature drafter with cross-attention. ``share``: fraction of the visual tokens to keep. ``taps``: deepest target layer
     that the network reads.
     """

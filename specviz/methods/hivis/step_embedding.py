@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import FixedLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
@@ -23,7 +23,7 @@ DEPTHS = 8
 """Number of levels in the statistics."""
 
 
-class StepwiseDrafter(FeatureDrafter[HeadCache]):
+class StepwiseDrafter(FeatureDrafter):
     """Feature drafter with step embeddings ``steps`` [step, hidden].
 
     The first embedding is added to the target's features, the next ones to the drafter's first output, second output, and so on.

@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, Product
-from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
-from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder, LeanSession
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached

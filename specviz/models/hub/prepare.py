@@ -95,7 +95,12 @@ def _safetensors_copy(
                 file = source()
                 progress(f"Unpacking {file.name}, only once{' (about half a minute)' if unpack is convert else ''}", None)
                 with cache_write(name):
-                    _write_manifest(part, identity, unpack(file, part))
+                    warnings = unpack(file, part)
+                    files = {one.name: one.stat().st_size for one in sorted(part.iterdir())}
+                    for one in files:
+                        fsync(part / one)
+                    manifest = {"format": _FORMAT, "source": dict(identity), "files": files, "warnings": warnings}
+                    (part / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
                     shutil.rmtree(folder, ignore_errors=True)
                     part.rename(folder)
             finally:
@@ -114,14 +119,6 @@ def _is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
 def conversion_warnings(folder: Path) -> tuple[str, ...]:
     """Return the warnings of a converted copy; () for any other folder."""
     return tuple(read_json(folder / _MANIFEST).get("warnings", ()))
-
-
-def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[str, ...]) -> None:
-    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-    for name in files:
-        fsync(folder / name)
-    manifest = {"format": _FORMAT, "source": dict(identity), "files": files, "warnings": warnings}
-    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _refuse_unsafe(folder: Path, name: str) -> None:

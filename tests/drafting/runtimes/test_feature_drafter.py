@@ -12,7 +12,7 @@ from specviz.acceptance.match import Match
 from specviz.drafting.runtimes import feature_levels
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.retrieved import RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
@@ -100,7 +100,7 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
     target = tiny_target()
     net, width = tiny_net(target.model, False, None), 3
     after = []
-    for drafter in (FeatureDrafter[Any](net.runtime(), fixed=fixed) for fixed in (False, True)):
+    for drafter in (FeatureDrafter(net.runtime(), fixed=fixed) for fixed in (False, True)):
         session = target.open(64, drafter.taps)
         prefill = session.prefill(PROMPT[:-1])
         context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.drafting.trees.copied import Copied
+from specviz.drafting.trees.retrieved import Copied
 from specviz.engine.interfaces import Context
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.token_recycling.successors import Static

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.fused_decoder import LeanSession
 from specviz.engine.cached import cached
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree

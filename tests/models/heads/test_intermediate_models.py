@@ -23,7 +23,7 @@ from transformers import (
 
 import specviz
 from specviz.drafting.networks.attention import Layout
-from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.fused_decoder import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.heads.intermediate_models import (

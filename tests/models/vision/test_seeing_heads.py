@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
-from specviz.drafting.runtimes.compressed_picture import with_picture
+from specviz.drafting.runtimes.visual_context import with_picture
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read

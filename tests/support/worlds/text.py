@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.fused_decoder import LeanSession
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
