@@ -31,7 +31,13 @@ BUSY = "beside a busy loop"
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
     """Measure every method and size on an idle machine, next to a busy loop, and on the idle machine again."""
     laps = LAPS[: 1 if quick else None]
-    ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
+    common = {"target": target, "max_new_tokens": REAL_TOKENS, **COMMON}
+    ready = {
+        (method, nodes, prompt): prepare(
+            Request(method=method, prompt=prompt, parameters={"nodes": nodes} if nodes else {}, **common)
+        )
+        for method, nodes, prompt in product(methods or METHODS, (0, *chain(*PAIRS)), laps)
+    }
     for scene in ("idle", BUSY, "idle again"):
         with busy_loops(1) if scene == BUSY else nullcontext():
             threading.Event().wait(1.0)  # until the load settles
@@ -60,13 +66,6 @@ def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]
             for size in pair:
                 gains[size].append(statistics.mean(own[-2:]) / fixed[size])
     return own, gains
-
-
-def _prepared(target: str, method: str, nodes: int, prompt: str) -> Prepared:
-    parameters = {"nodes": nodes} if nodes else {}
-    return prepare(
-        Request(method=method, prompt=prompt, target=target, max_new_tokens=REAL_TOKENS, parameters=parameters, **COMMON)
-    )
 
 
 def _rate(prepared: Prepared, fixed: bool = False, baseline: bool = False) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from specviz.methods.results import FILE, Table, tables
+from specviz.methods.results import FILE, tables
 
 HEAD = """# Measurements
 
@@ -21,15 +21,14 @@ def page() -> str:
     shown = [table for table in tables().values() if table.title]
     machines = json.loads(FILE.read_text("utf-8"))["machines"]
     named = [f"- **{name}**: {machines[name]}." for name in dict.fromkeys(table.machine for table in shown)]
-    return "\n".join([HEAD, *named, *map(_section, shown), ""])
-
-
-def _section(table: Table) -> str:
-    columns = [name for name in table.columns if name != "unit"]
-    rows = [[table.columns[name][0] for name in columns], ["---", *["---:"] * (len(columns) - 1)]]
-    rows += [[table.figure(row, name) for name in columns] for row in table.rows]
-    lines = "\n".join(f"|{'|'.join(row)}|" for row in rows)
-    return f"\n## {table.title}\n\n{table.says} *{table.machine}, {table.date}:* `{table.command}`\n\n{lines}"
+    sections = []
+    for table in shown:
+        columns = [name for name in table.columns if name != "unit"]
+        rows = [[table.columns[name][0] for name in columns], ["---", *["---:"] * (len(columns) - 1)]]
+        rows += [[table.figure(row, name) for name in columns] for row in table.rows]
+        lines = "\n".join(f"|{'|'.join(row)}|" for row in rows)
+        sections.append(f"\n## {table.title}\n\n{table.says} *{table.machine}, {table.date}:* `{table.command}`\n\n{lines}")
+    return "\n".join([HEAD, *named, *sections, ""])
 
 
 if __name__ == "__main__":

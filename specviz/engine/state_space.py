@@ -6,8 +6,8 @@ unrolling gives the outputs of all nodes at once:
 
     Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
 
-Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution), ``tap``
-(of the kernel, the node's own input first), and ``layer`` when several layers are processed at once.
+Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``layer`` when several layers are
+processed at once; of the convolution, ``channel`` and ``tap`` (the node's own input first).
 """
 
 from __future__ import annotations

@@ -6,14 +6,12 @@ opens in a notebook. ``trace.export.graph`` returns the draft tree of a step as 
 
 from __future__ import annotations
 
-from specviz.figures.acceptance_by_depth import acceptance_by_depth
-from specviz.figures.accepted_length import accepted_length
 from specviz.figures.draft_tree import draft_tree
 from specviz.figures.explain import Term, explain
 from specviz.figures.reliability import reliability
 from specviz.figures.speed_explained import speed_explained
 from specviz.figures.speed_table import speed_table
-from specviz.figures.time_shares import time_shares
+from specviz.figures.summaries import acceptance_by_depth, accepted_length, time_shares
 from specviz.figures.unfinished import unfinished
 
 __all__ = [

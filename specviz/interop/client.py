@@ -133,14 +133,15 @@ class Client:
         self._seconds, self._until = seconds, time.monotonic() + seconds
         request = self._http.build_request(method, self._url + path, json=body)
         answer = self._wait(self._http.send(request, stream=True))
-        return answer.status_code, self._chunks(answer.aiter_raw(), most)
 
-    def _chunks(self, source: AsyncIterator[bytes], left: int) -> Iterator[bytes]:
-        while chunk := self._wait(_next(source)):
-            left -= len(chunk)
-            if left < 0:
-                raise BrokenOff("the response is too long.")
-            yield chunk
+        def chunks(source: AsyncIterator[bytes], left: int) -> Iterator[bytes]:
+            while chunk := self._wait(_next(source)):
+                left -= len(chunk)
+                if left < 0:
+                    raise BrokenOff("the response is too long.")
+                yield chunk
+
+        return answer.status_code, chunks(answer.aiter_raw(), most)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of the network coroutine ``work``. Raises Cancelled on a stop and BrokenOff at the time limit."""

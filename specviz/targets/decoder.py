@@ -27,8 +27,9 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 def enter(
     tokens: Tensor, places: Tensor, mask: Tensor, embedding: Tensor, rates: Tensor, scaling: float, group: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Map tokens [1, row] at ``places`` [row] to the residual stream and a zero product [1, row, hidden], the rotary table [2,
-    row, size], and the mask [row, column] in additive form [row * group, column].
+    """Map tokens [1, row] at ``places`` [row] to the residual stream and a zero product [1, row, hidden].
+
+    Further results: the rotary table [2, row, size], and the additive mask [row * group, column] of a bool one [row, column].
     """
     x = F.embedding(tokens, embedding)
     angles = torch.outer(places.float(), rates)

@@ -117,8 +117,8 @@ class Intake:
         if counts is not None:
             sums = sum(counts), sum(place * count for place, count in enumerate(counts))
             if sums != (self._steps, self._accepted):
-                told = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, but the trace has {self._steps}"
-                _wrong("metrics.histogram", f"{told} with {self._accepted}; the record is damaged.")
+                claim = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, but the trace has {self._steps}"
+                _wrong("metrics.histogram", f"{claim} with {self._accepted}; the record is damaged.")
         self._ends += 1
 
 

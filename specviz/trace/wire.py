@@ -152,8 +152,7 @@ def _note(fields: Any, where: str) -> Note:
 
 def _check_free(value: Any, field: str) -> None:
     """Raise BadTrace if free-form JSON exceeds the limits on nesting, number of values, or length of strings."""
-    level: list[Any] = [value]
-    count = 0
+    level, count = [value], 0
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
         for entry in level:
@@ -165,10 +164,9 @@ def _check_free(value: Any, field: str) -> None:
                 if not -(2**63) <= entry < 2**64:
                     raise BadTrace("holds an integer of more than 64 bits.", field=field)
             elif kind is dict:
-                below.extend(entry)
-                below.extend(entry.values())
+                below += [*entry, *entry.values()]
             elif kind is list:
-                below.extend(entry)
+                below += entry
         if not below:
             return
         count += len(below)

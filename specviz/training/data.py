@@ -124,10 +124,10 @@ def read(path: Path) -> Dialogues:
             raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: recreate the file with `train dialogues`.")
         tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
         prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
-        told = [file[name] for name in ("kind", "held_out") if name in file.files]
+        facts = [file[name] for name in ("kind", "held_out") if name in file.files]
     if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
         raise BadInput(f"{path.name} is damaged: the lengths are inconsistent. Recreate the file with `train dialogues`.")
-    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, *told)
+    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, *facts)
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
@@ -309,12 +309,11 @@ class Reserved:
     def near(self, text: str) -> bool:
         """Whether ``text`` nearly repeats or contains one of the prompts."""
         words = content(text)
-        return any(_near(words, prompt) for prompt in self._prompts)
-
-
-def _near(words: frozenset[str], prompt: frozenset[str]) -> bool:
-    shared = len(words & prompt)
-    return shared >= _ALIKE * len(words | prompt) or (len(prompt) > 2 and shared >= _INSIDE * len(prompt))
+        for prompt in self._prompts:
+            shared = len(words & prompt)
+            if shared >= _ALIKE * len(words | prompt) or (len(prompt) > 2 and shared >= _INSIDE * len(prompt)):
+                return True
+        return False
 
 
 def content(text: str) -> frozenset[str]:

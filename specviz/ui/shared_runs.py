@@ -67,7 +67,7 @@ class SharedRuns:
             if path is None:
                 raise BadInput(
                     f"The run of this link is no longer kept here. A shared run is deleted after {self.days} days, or earlier if "
-                    "newer ones need its room; whoever saved its trace file can open that under Traces."
+                    "newer ones need its room. A saved trace file of it can be opened under Traces."
                 )
             os.utime(path, (time.time(), path.stat().st_mtime))
         if key not in self.store:

@@ -75,12 +75,11 @@ class DelayQueue:
         for start, chain in self._chains.items():
             chain.append([judge(start, place) for judge in judged])
         complete = [start for start, chain in self._chains.items() if len(chain) >= self.ahead]
-        return [[self._loss(shares) for shares in zip(*self._chains.pop(start), strict=True)] for start in complete]
 
-    def _loss(self, shares: Sequence[Share]) -> float:
-        if self.loss == "acceptance":
-            return 1.0 - shares[0][0]
-        return 1.0 - expected_length(shares) / (len(shares) + 1)
+        def loss(shares: Sequence[Share]) -> float:
+            return 1.0 - (shares[0][0] if self.loss == "acceptance" else expected_length(shares) / (len(shares) + 1))
+
+        return [[loss(shares) for shares in zip(*self._chains.pop(start), strict=True)] for start in complete]
 
 
 @dataclass(frozen=True)

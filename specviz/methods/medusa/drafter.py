@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.drafting.trees.best_first import Depth, ranked
+from specviz.drafting.trees.best_first import ranked
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree, TreeShape, shape_from_paths
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
@@ -95,13 +95,10 @@ class Product:
             parents.append(place[parent])
             confidence.append(math.exp(offer.log_q[path[-1]]))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: [_heads_note(offers)] if offers else [])
+
+        def heads() -> list[Note]:
+            shown = [(depth.tokens[:SHOWN], [math.exp(log_q) for log_q in depth.log_q[:SHOWN]]) for depth in offers]
+            return [HeadsNote([HeadOffer(number, *one) for number, one in enumerate(shown, start=1)]).to_note()] if shown else []
+
+        notes = context.notes(heads)
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)
-
-
-def _heads_note(depths: Sequence[Depth]) -> Note:
-    heads = [
-        HeadOffer(number, depth.tokens[:SHOWN], [math.exp(log_q) for log_q in depth.log_q[:SHOWN]])
-        for number, depth in enumerate(depths, start=1)
-    ]
-    return HeadsNote(heads).to_note()

@@ -69,9 +69,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
             raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
         if getattr(config, "image_token_id", None) is None:
-            raise ModelUnavailable(
-                f"{name} ({config.model_type}) has no picture token, so picture and text tokens cannot be told apart."
-            )
+            raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, by which its pictures could be found.")
         with exclusive_loading():
             processor = picture_processor(folder, config)
             opened: Any = AutoModelForImageTextToText.from_pretrained(

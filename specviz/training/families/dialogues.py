@@ -78,8 +78,8 @@ def _save(path: Path, author: Author) -> None:
     data.write(path, data.packed(author.dialogues))
     kinds = Counter(dialogue.kind for dialogue in author.dialogues)
     tokens = sum(len(dialogue.answer) for dialogue in author.dialogues)
-    told = ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS)
-    driver.say(f"{len(author.dialogues)} dialogues, {tokens} answer tokens, dropped {dict(author.dropped)}; {told}")
+    counts = ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS)
+    driver.say(f"{len(author.dialogues)} dialogues, {tokens} answer tokens, dropped {dict(author.dropped)}; {counts}")
 
 
 class Author:

@@ -481,8 +481,8 @@ def batches(
         chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))
         parts = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
         if reading:
-            told = (scenes.compose(_UNSEEN_FROM + reading * first + place) for place in range(reading * size))
-            unseen, cut = sorted(told, key=lambda scene: len(scene.things)), -(-reading * size // len(parts))
+            others = (scenes.compose(_UNSEEN_FROM + reading * first + place) for place in range(reading * size))
+            unseen, cut = sorted(others, key=lambda scene: len(scene.things)), -(-reading * size // len(parts))
             for place, batch in enumerate(parts):
                 read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
                 parts[place] = replace(batch, read=read, read_labels=labels)

@@ -67,7 +67,8 @@ class EventStreams:
         try:
             while True:
                 live = key in self._live  # before reading, so that the last lines are not missed
-                if lines := self._some(key, start):
+                if found := self.store.lines(key, start, start + MOST_LINES):
+                    lines = found[: max(1, sum(size <= MOST_LETTERS for size in accumulate(map(len, found))))]
                     start += len(lines)
                     event = f"id: {start}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
                     yield event.encode("utf-8", "replace")
@@ -79,11 +80,6 @@ class EventStreams:
         finally:
             self._open -= Counter([address])
         yield f"event: over\ndata: {reason}\n\n".encode()
-
-    def _some(self, key: str, start: int) -> list[str]:
-        """Return the lines of the next event."""
-        lines = self.store.lines(key, start, start + MOST_LINES)
-        return lines[: max(1, sum(size <= MOST_LETTERS for size in accumulate(map(len, lines))))]
 
 
 def route(streams: EventStreams, address: Callable[[Scope], str]) -> Route:
