@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -72,22 +72,26 @@ class KeyValues:
 
 
 class LayerCaches:
-    """Keys and values of one run by layer, ``first`` columns more than asked for."""
+    """Keys and values of one run by layer: ``each`` columns per input, after ``first`` others."""
 
-    def __init__(self, layers: int, sizes: Any, capacity: int, like: Tensor, first: int = 0) -> None:
+    def __init__(self, layers: int, sizes: Any, inputs: int, like: Tensor, first: int = 0, each: int = 1) -> None:
         """``sizes``: config with the number and size of key-value heads."""
-        self.layers = [KeyValues(sizes.kv_heads, sizes.head_size, first + capacity, like) for _ in range(layers)]
-        self._first = first
+        self._first, self._each = first, each
+        self.layers = [KeyValues(sizes.kv_heads, sizes.head_size, self.columns(inputs), like) for _ in range(layers)]
 
-    def reserve(self, columns: int) -> None:
-        """Make room for this many columns; existing columns are kept."""
+    def columns(self, inputs: int) -> int:
+        """Return the number of columns of this many inputs."""
+        return self._first + self._each * inputs
+
+    def reserve(self, inputs: int) -> None:
+        """Make room for this many inputs; existing columns are kept."""
         for layer in self.layers:
-            layer.reserve(self._first + columns)
+            layer.reserve(self.columns(inputs))
 
-    def copy(self, other: LayerCaches, columns: int) -> None:
-        """Copy the first ``columns`` columns of another cache."""
+    def copy(self, other: Self, inputs: int) -> None:
+        """Copy the first ``inputs`` inputs of another cache."""
         for layer, others in zip(self.layers, other.layers, strict=True):
-            layer.copy(others, self._first + columns)
+            layer.copy(others, self.columns(inputs))
 
     def clear(self) -> None:
         for layer in self.layers:

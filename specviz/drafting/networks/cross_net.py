@@ -112,9 +112,8 @@ class CrossNet(Network):
     def thoughts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return normalised keys, and values, each [row, kv, size], of the target's last hidden states or of this network's
         outputs."""
-        config, attention = self.config, self.reading.self_attn
-        keys = attention.k_proj(features).view(-1, config.kv_heads, config.head_size)
-        return self.reading.k_norm(keys), attention.v_proj(features).view(-1, config.kv_heads, config.head_size)
+        keys, values = self.reading.self_attn.keys_values(features)
+        return self.reading.k_norm(keys), values
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         """Return the keys and values of column 0, which are zeros."""
@@ -123,17 +122,16 @@ class CrossNet(Network):
 
     def keys_values(self, layer: Plain, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return rotated keys, and values, each [row, kv, size], for the input of a decoder layer."""
-        config, attention, x = self.config, layer.self_attn, layer.entering(x)
-        keys = attention.k_proj(x).view(-1, config.kv_heads, config.head_size)
-        return self.turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
+        keys, values = layer.self_attn.keys_values(layer.entering(x))
+        return self.turn(keys, positions), values
 
     def within(self, layer: Plain, x: Tensor, positions: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run a decoder layer over rows [row, hidden]; ``keys`` and ``values`` [column, kv, size] include those of the rows.
 
         ``hidden_from``: bool [row, column], True where the column is masked for the row.
         """
-        queries = layer.self_attn.q_proj(layer.entering(x)).view(-1, self.config.heads, self.config.head_size)
-        return layer.finish(x, attend(self.turn(queries, positions), keys, values, hidden_from))
+        queries = self.turn(layer.self_attn.queries(layer.entering(x)), positions)
+        return layer.finish(x, attend(queries, keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run the cross-attention over rows [row, hidden].
@@ -147,9 +145,7 @@ class CrossNet(Network):
         return _mean_weights(self._queries(x), keys.transpose(0, 1), ~hidden_from)
 
     def _queries(self, x: Tensor) -> Tensor:
-        attention, config = self.reading.self_attn, self.config
-        x = self.reading.entering(x)
-        return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
+        return self.reading.q_norm(self.reading.self_attn.queries(self.reading.entering(x)))
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Map outputs [row, hidden] to logits [row, support]."""

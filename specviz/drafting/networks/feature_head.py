@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -66,17 +66,19 @@ class FeatureHead:
 class HeadCache(LayerCaches):
     """Keys and values of one run by layer, and the text position of each column, for windows."""
 
-    def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
-        super().__init__(config.layers, config, capacity, like)
-        self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
+    def __init__(self, config: HeadConfig, inputs: int, like: Tensor, each: int) -> None:
+        super().__init__(config.layers, config, inputs, like, each=each)
+        self.places = torch.zeros(self.columns(inputs), dtype=torch.long, device=like.device)
 
-    def reserve(self, columns: int) -> None:
-        super().reserve(columns)
+    def reserve(self, inputs: int) -> None:
+        super().reserve(inputs)
+        columns = self.columns(inputs)
         if columns > len(self.places):
             self.places = F.pad(self.places, (0, max(columns, 2 * len(self.places)) - len(self.places)))
 
-    def copy(self, other: HeadCache, columns: int) -> None:  # type: ignore[override]
-        super().copy(other, columns)
+    def copy(self, other: Self, inputs: int) -> None:
+        super().copy(other, inputs)
+        columns = self.columns(inputs)
         self.places[:columns] = other.places[:columns]
 
     def place(self, start: int | Tensor, places: Tensor) -> Tensor:
@@ -174,8 +176,9 @@ class FeatureRuntime(Rotating):
         mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
         return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
-    def open(self, capacity: int) -> HeadCache:
-        return HeadCache(self.config, capacity, self.embedding)
+    def open(self, capacity: int, each: int = 1) -> HeadCache:
+        """Return an empty cache for ``capacity`` inputs of ``each`` columns."""
+        return HeadCache(self.config, capacity, self.embedding, each)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return the head's features [row, hidden] from the target's hidden states [row, tap * hidden]."""

@@ -89,11 +89,21 @@ class Attention(nn.Module):
 
     def __init__(self, config: FeatureConfig) -> None:
         super().__init__()
+        self.size = config.head_size
         inputs = (2 if config.wide else 1) * config.hidden
         self.q_proj = nn.Linear(inputs, config.heads * config.head_size, bias=False)
         self.k_proj = nn.Linear(inputs, config.kv_heads * config.head_size, bias=False)
         self.v_proj = nn.Linear(inputs, config.kv_heads * config.head_size, bias=False)
         self.o_proj = nn.Linear(config.heads * config.head_size, config.hidden, bias=False)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Return queries [row, head, size]."""
+        return self.q_proj(x).unflatten(-1, (-1, self.size))
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values, each [row, kv, size]."""
+        shape = (-1, self.size)
+        return self.k_proj(x).unflatten(-1, shape), self.v_proj(x).unflatten(-1, shape)
 
 
 class FeedForward(nn.Module):
@@ -195,14 +205,12 @@ class FeatureNet(Network):
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return rotated queries [row, head, size]."""
-        config = self.config
-        return self.turn(self.layer.self_attn.q_proj(x).view(-1, config.heads, config.head_size), positions)
+        return self.turn(self.layer.self_attn.queries(x), positions)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return rotated keys, and values, each [row, kv, size]."""
-        config, attention = self.config, self.layer.self_attn
-        keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
-        return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
+        keys, values = self.layer.self_attn.keys_values(x)
+        return self.turn(keys, positions), values
 
     def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
         """Return the output [row, hidden] from the residual and the attention output [row, head * size]."""

@@ -8,8 +8,9 @@ are not folded into the next matrices, because they equalise a quantised matrix'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,33 +55,20 @@ class LayerWeights:
     """Weights of layer ``number``.
 
     ``entering``: queries, keys and values, stacked [.., hidden]. ``widening``: gate and up, stacked. ``before``, ``between``
-    [hidden]: weights of the norms before these two. ``turning`` [head, size]: norm weights of queries and keys, if any.
+    [hidden]: weights of the norms before these two. ``turning`` [head, size]: norm weights of queries and keys, if any. The four
+    matrices become products (:data:`.attention.Product`) when the layer is packed.
     """
 
     number: int
     before: Tensor
-    entering: Tensor
-    leaving: Tensor
+    entering: Any
+    leaving: Any
     between: Tensor
-    widening: Tensor
-    narrowing: Tensor
+    widening: Any
+    narrowing: Any
     device: torch.device
     bias: Tensor | None = None
     turning: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class _Layer:
-    number: int
-    before: Tensor
-    entering: Product
-    leaving: Product
-    between: Tensor
-    widening: Product
-    narrowing: Product
-    bias: Tensor | None
-    turning: Tensor | None
-    device: torch.device
 
 
 class LeanCache:
@@ -246,7 +234,7 @@ class LeanDecoder(Rotating):
         attended = attended.view(len(span), kv, heads // kv, rows, shape.head_size)
         return attended.permute(0, 3, 1, 2, 4).reshape(len(span), rows, heads * shape.head_size)
 
-    def _widen(self, x: Tensor, layer: _Layer) -> Tensor:
+    def _widen(self, x: Tensor, layer: LayerWeights) -> Tensor:
         gate, up = layer.widening(self._norm(x, layer.between)).chunk(2, dim=-1)
         return x + layer.narrowing(F.silu(gate) * up)
 
@@ -265,10 +253,10 @@ def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
     return (ends[0], *groups, *ends[1:])
 
 
-def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
+def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> LayerWeights:
     place = layer.device
-    return _Layer(
-        number=layer.number,
+    return replace(
+        layer,
         before=layer.before.to(place, dtype),
         entering=layout(layer.entering.to(place)),
         leaving=layout(layer.leaving.to(place)),
@@ -277,7 +265,6 @@ def _lay_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
         narrowing=layout(layer.narrowing.to(place)),
         bias=None if layer.bias is None else layer.bias.to(place, dtype),
         turning=None if layer.turning is None else layer.turning.to(place, dtype),
-        device=place,
     )
 
 

@@ -122,8 +122,13 @@ class BlockLevels(CapturedLevels[_Seeds]):
 
     def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [1, kv, row, size] from column ``start`` on. Returns the columns up to the last written."""
-        keys, values = self.cache.put(start, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        columns = self._columns(start, key.shape[2])
+        keys, values = self.cache.put(columns, key[0].transpose(0, 1), value[0].transpose(0, 1))
         return keys[None], values[None]
+
+    def _columns(self, start: Any, count: int) -> Any:
+        """Return where to write ``count`` columns from ``start`` on."""
+        return start
 
     def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the committed keys and values, and a mask for columns that are not committed, if any."""
@@ -162,10 +167,8 @@ class FixedBlocks(BlockLevels):
     def _places(self, start: int | Tensor, count: int) -> Tensor:
         return start + self._column[:count]
 
-    def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        columns = self._places(start, key.shape[2])
-        keys, values = self.cache.put(columns, key[0].transpose(0, 1), value[0].transpose(0, 1))
-        return keys[None], values[None]
+    def _columns(self, start: Any, count: int) -> Any:
+        return self._places(start, count)
 
     def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         keys, values = self.cache.both

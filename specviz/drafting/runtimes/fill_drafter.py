@@ -70,11 +70,15 @@ class FillLevels(CapturedLevels[_Slot]):
         if len(states):
             self.commit(states, columns[start:end], start)
         masks = [self._network.visible(number, columns[end:], columns) for number in range(len(self.cache.layers))]
+        return self._fill(anchor, columns[end:], masks, end), anchor
+
+    def _fill(self, anchor: Tensor, places: Tensor, masks: Sequence[Tensor | None], start: int | Tensor) -> Tensor:
+        """Return the outputs [row, hidden] of a block at ``places`` [row], written to the cache from column ``start`` on."""
 
         def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries[0], *self.cache.layers[number].put(end, keys[0], values[0]), masks[number])[None]
+            return attend(queries[0], *self.cache.layers[number].put(start, keys[0], values[0]), masks[number])[None]
 
-        return self._network.fill(anchor, columns[None, end:], attention)[0], anchor
+        return self._network.fill(anchor, places[None], attention)[0]
 
     @property
     def _rows(self) -> int:
@@ -144,16 +148,10 @@ class FixedFill(FillLevels):
         context = start + self._column[: len(self._states)]
         self.commit(self._states, context, context)
         places = start + count + self._column[: self._rows]
-        masks: list[Tensor] = []
-        for number in range(len(self.cache.layers)):
-            seen = self._network.visible(number, places, self._column)
-            valid = (self._column < start + count + self._rows).expand(self._rows, -1)
-            masks.append(valid if seen is None else seen & valid)
-
-        def attention(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(queries[0], *self.cache.layers[number].put(places, keys[0], values[0]), masks[number])[None]
-
-        return self._network.fill(anchor, places[None], attention)[0], anchor
+        valid = (self._column < start + count + self._rows).expand(self._rows, -1)
+        seen = (self._network.visible(number, places, self._column) for number in range(len(self.cache.layers)))
+        masks = [valid if one is None else one & valid for one in seen]
+        return self._fill(anchor, places, masks, places), anchor
 
 
 class FillDrafter(LevelsDrafter[FillLevels]):

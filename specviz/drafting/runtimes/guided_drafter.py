@@ -10,13 +10,12 @@ Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.engine.interfaces import TargetPass
 
@@ -25,25 +24,6 @@ PADDING = -1
 """Placeholder for a missing token of the empty prompt."""
 _LAST = "_guided"
 """Attribute of a network that holds the :class:`GuidedStepper` of its last run."""
-
-
-@dataclass
-class GuidedCache:
-    """Cache of a network, with two columns per input."""
-
-    columns: Any
-
-    def reserve(self, inputs: int) -> None:
-        """Make room for this many inputs."""
-        self.columns.reserve(TWO * inputs)
-
-    def copy(self, other: GuidedCache, inputs: int) -> None:
-        """Copy the first ``inputs`` inputs of another cache."""
-        self.columns.copy(other.columns, TWO * inputs)
-
-    def clear(self) -> None:
-        """Fill with zeros."""
-        self.columns.clear()
 
 
 class GuidedStepper:
@@ -66,8 +46,10 @@ class GuidedStepper:
         table: Tensor = self.network.rotary
         return table
 
-    def open(self, capacity: int) -> GuidedCache:
-        return GuidedCache(self.network.open(TWO * capacity))
+    def open(self, capacity: int) -> HeadCache:
+        """Return an empty cache with two columns per input."""
+        cache: HeadCache = self.network.open(capacity, TWO)
+        return cache
 
     def logits(self, output: Tensor) -> Tensor:
         """Map outputs [input, row, hidden] to guided logits [input, support]."""
@@ -76,7 +58,7 @@ class GuidedStepper:
         return guided
 
     def __call__(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: GuidedCache, start: int | Tensor, mask: Tensor | None
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: HeadCache, start: int | Tensor, mask: Tensor | None
     ) -> Tensor:  # fmt: skip
         """Return outputs [input, row, hidden] over ``features`` [input, row, hidden].
 
@@ -100,7 +82,7 @@ class GuidedStepper:
         at = TWO * start
         if isinstance(at, Tensor):
             at = torch.stack((at, at + 1), dim=1).flatten()
-        outputs = self.network(words, features.flatten(0, 1), places, cache.columns, at, both)
+        outputs = self.network(words, features.flatten(0, 1), places, cache, at, both)
         rows: Tensor = outputs.view(count, TWO, -1)
         return rows
 
