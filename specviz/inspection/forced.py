@@ -118,13 +118,13 @@ def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts:
     cache.reserve(columns)
     stepper.reach(rows + depth + abs(reading.shift) + 1)
     # Heads with multi-axis rotary embeddings take time, height and width positions.
-    axial = passage.layout.axial if passage.layout and stepper.axes > 1 else lambda places: places
-    beside = {}
-    if passage.layout is not None and stepper.pictured:  # image embeddings may bypass the input projection
-        beside["embedded"] = pictured(passage.layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
-        if stepper.direct:
-            visual = torch.tensor(passage.layout.visual, device=ids.device)
-            beside["direct"] = torch.isin(torch.arange(1, len(ids), device=ids.device), visual)
+    how, layout, beside = stepper.config.how, passage.layout, dict[str, Tensor]()
+    axial = layout.axial if layout and how.sections else lambda places: places
+    if layout and how.pictured:  # image embeddings may bypass the input projection
+        beside["embedded"] = pictured(layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
+        if how.direct:
+            visual = torch.tensor(layout.visual, device=ids.device)
+            beside["direct"] = torch.isin(place + 1, visual)
     causal = place[None] <= place[:, None]
     outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)

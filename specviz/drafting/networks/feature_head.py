@@ -136,31 +136,6 @@ class FeatureRuntime(Rotating):
         self._table, self.rotary = self.config.table, self.embedding.new_empty(2, 0)
         self.reach(_FIRST_POSITIONS)
 
-    @property
-    def captures(self) -> bool:
-        """Whether a forward needs no host synchronisation, so that it can be captured."""
-        return self.config.experts is None
-
-    @property
-    def axes(self) -> int:
-        """Number of positions per token: 3 (time, height, width) with mrope, else 1."""
-        return 3 if self.config.how.sections else 1
-
-    @property
-    def pictured(self) -> bool:
-        """Whether image positions take the image embeddings."""
-        return self.config.how.pictured
-
-    @property
-    def direct(self) -> bool:
-        """Whether image embeddings enter the first layer without projection."""
-        return self.config.how.direct
-
-    @property
-    def queries(self) -> int:
-        """Number of learned queries that compress an image; 0 if each image token is read."""
-        return self.config.queries
-
     def compressed(self, picture: Tensor) -> Tensor:
         """Return the learned queries' outputs [query, hidden] for image embeddings [visual, hidden]."""
         part, shape = self._tensors, (self.config.heads, -1)

@@ -121,7 +121,8 @@ class FeatureDrafter(NullDrafter):
 
     @property
     def _captures(self) -> bool:
-        return isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
+        """Whether a forward needs no host synchronisation, so that it can be captured."""
+        return isinstance(self._stepper, FeatureRuntime) and self._stepper.config.experts is None
 
     def _room(self, columns: int) -> None:
         """Extend the cache to this many columns."""

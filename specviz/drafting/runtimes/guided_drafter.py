@@ -101,7 +101,7 @@ class GuidedDrafter(FeatureDrafter):
 
     def _allows_fixed_shapes(self) -> bool:
         stepper: Any = self._stepper
-        return stepper.network.captures and not stepper.padding
+        return stepper.config.experts is None and not stepper.padding
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
         """Return two tokens per input; the second row reads the empty prompt in place of the prompt."""

@@ -170,10 +170,10 @@ class AllRows(FeatureDrafter):
     @property
     def reads(self) -> tuple[int, ...]:
         """The target's hidden states that the drafter reads: the network's taps, and the target's input for image embeddings."""
-        return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
+        return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.config.how.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        if prefill is not None and self._network.pictured:
+        if prefill is not None and self._network.config.how.pictured:
             self._embeddings = prefill.hidden[EMBEDDINGS]
         super().begin(context, prefill)
         self._embeddings = None  # only text follows the prompt
@@ -182,16 +182,16 @@ class AllRows(FeatureDrafter):
         if self._embeddings is None:
             return {}
         embedded = pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
-        if not self._network.direct:
+        if not self._network.config.how.direct:
             return {"embedded": embedded}
         here = torch.arange(first, first + len(tokens), device=tokens.device)
         return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
 
     def _allows_fixed_shapes(self) -> bool:
-        return self._captures and self._network.axes == 1
+        return self._captures and not self._network.config.how.sections
 
     def _places(self, places: Tensor) -> Tensor:
-        return places if self._network.axes == 1 else self._layout.axial(places)
+        return self._layout.axial(places) if self._network.config.how.sections else places
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return (*super().draft_notes(picks), self._layout.note(self._layout.visual))
@@ -234,7 +234,7 @@ class CompressedPicture(TextAlone):
     """Drafter that uses a published head's learned queries on a prompt with an image."""
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
-        kept = layout.visual[len(layout.visual) - network.queries + 1 :] if network.queries > 1 else ()
+        kept = layout.visual[len(layout.visual) - network.config.queries + 1 :] if network.config.queries > 1 else ()
         left_out = layout.visual[: len(layout.visual) - len(kept)]
         self._seen, self._kept = layout, kept
         view = View(layout.length, left_out)
@@ -260,6 +260,6 @@ class CompressedPicture(TextAlone):
 
 def with_picture(network: FeatureRuntime, layout: Layout) -> AllRows | CompressedPicture:
     """Return the drafter of ``network`` for a prompt with an image."""
-    if network.queries:
+    if network.config.queries:
         return CompressedPicture(network, layout)
     return AllRows(network, layout)

@@ -175,14 +175,6 @@ class _Candidates:
         """Return the log values of each level's beam, level 1 first."""
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
-    def best_pruned(self, left: Sequence[int]) -> list[int]:
-        """Return the pruned candidates to display: nodes of beams first, then the best others.
-
-        Parents are never missing, because only nodes of beams have children.
-        """
-        beam = {node for nodes in self.beams for node in nodes}
-        return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
-
 
 @dataclass(frozen=True)
 class _Beam:
@@ -256,29 +248,52 @@ class Dynamic:
     def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
         candidates, stopped = self._grow(drafter, context, limit)
-        ranked, calls = candidates.ranked(), drafter.calls()
-        kept_nodes = ranked[: self._size(candidates, ranked)]
-        pruned_nodes: list[int] = []
+        ranked, calls, size = candidates.ranked(), drafter.calls(), self.size
+        if not isinstance(size, int):
+            worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
+            size = size(worth, len(candidates.beams) - 1)
+        kept_nodes, pruned_nodes = sorted(ranked[:size]), list[int]()
         if context.record_notes:
-            with context.untimed:
-                pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
-        notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
-        kept_nodes = sorted(kept_nodes)
+            with context.untimed:  # nodes of beams first: only they have children, so parents are never missing
+                beam_nodes = {node for nodes in candidates.beams for node in nodes}
+                pruned_nodes = sorted(sorted(ranked[size:], key=lambda node: node not in beam_nodes)[:MAX_PRUNED])
+        place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
+
+        def make_notes() -> list[Note]:
+            growth = GrowthNote(
+                beams=[[place[node] for node in beam if node in place] for beam in candidates.beams],
+                value=[candidates.values[node] for node in place],
+                kept=1 + len(kept_nodes),
+                considered=len(candidates.tokens) - 1,
+                depth=self.chosen,
+            )
+            notes = [growth.to_note(), *drafter.draft_notes(())]
+            if self.stop is not None and len(candidates.beams) > 1:
+                notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
+            return notes
+
+        notes = context.notes(make_notes)
         placed = getattr(drafter, "placed", None)  # a drafter that reads its own outputs after the round
         if placed is not None:
             row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
-            placed({place: row_of[node] for place, node in enumerate([0, *kept_nodes]) if node in row_of})
-        return _draft(candidates, kept_nodes, pruned_nodes, calls, notes, context.device)
+            placed({place[node]: row_of[node] for node in (0, *kept_nodes) if node in row_of})
+        tokens, parents = candidates.tokens, [place.get(parent, -1) for parent in candidates.parents]
+        shares: list[float | None] = [None, *candidates.probabilities[1:]]
+        kept = (0, *kept_nodes)
+        tree = DraftTree.of([tokens[node] for node in kept], [parents[node] for node in kept], context.device)
+        pruned = [(parents[node], tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
+        return Draft(tree, confidence=[shares[node] for node in kept], calls=calls, pruned=pruned, notes=notes)
 
     @torch.inference_mode()
     def _grow(self, drafter: LevelDrafter, context: Context, limit: int) -> tuple[_Candidates, bool]:
         """Return the candidates down to level ``limit``, and whether ``stop`` ended the tree.
 
-        The candidates are copied to the host at the end, and before ``stop`` is evaluated.
+        The candidates are copied to the host at the end, and before ``stop`` is evaluated. On an accelerator, drafting a level
+        takes less time than copying it. A few levels are therefore drafted ahead, and dropped if the tree should have stopped.
         """
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
-        levels = drafter.levels(context) if limit > 0 else None
+        levels, ahead = drafter.levels(context) if limit > 0 else None, ahead_on(context.device)
         beam: _Beam | None = None
         waiting: list[_Beam] = []
         for level in range(1, 1 + (0 if levels is None else min(limit, levels.deepest))):
@@ -286,22 +301,12 @@ class Dynamic:
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
             beam = levels.step((self.width, temperature), work)
             waiting.append(beam)
-            if self.stop is not None and self._must_read(self.stop, level, limit, context.device):
+            if self.stop is not None and level < limit and (self.stop.tests(level) if ahead == 1 else not level % ahead):
                 ended, stopped = self._take(candidates, waiting, limit)
                 if ended:
                     return candidates, stopped
                 waiting = []
         return candidates, self._take(candidates, waiting, limit)[1]
-
-    @staticmethod
-    def _must_read(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
-        """Whether the host must read this level before the next one is drafted.
-
-        On an accelerator, drafting a level takes less time than copying it to the host. A few levels are therefore drafted ahead,
-        and dropped if the tree should have stopped earlier.
-        """
-        ahead = ahead_on(device)
-        return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
 
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
         """Add the drafted levels to the candidates. Returns whether the tree ends with one of them, and whether ``stop`` ended
@@ -313,52 +318,3 @@ class Dynamic:
             if self.stop is not None and deeper and self.stop.met(candidates.beam_values()):
                 return True, True
         return False, False
-
-    def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
-        if isinstance(self.size, int):
-            return self.size
-        worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
-        return self.size(worth, len(candidates.beams) - 1)
-
-    def _make_notes(
-        self,
-        drafter: LevelDrafter,
-        candidates: _Candidates,
-        kept_nodes: list[int],
-        pruned_nodes: list[int],
-        stopped: bool,
-        limit: int,
-    ) -> tuple[Note, ...]:
-        nodes = [0, *sorted(kept_nodes), *pruned_nodes]
-        place = {node: number for number, node in enumerate(nodes)}
-        growth = GrowthNote(
-            beams=[[place[node] for node in beam if node in place] for beam in candidates.beams],
-            value=[candidates.values[node] for node in nodes],
-            kept=1 + len(kept_nodes),
-            considered=len(candidates.tokens) - 1,
-            depth=self.chosen,
-        )
-        notes = [growth.to_note(), *drafter.draft_notes(())]
-        if self.stop is not None and len(candidates.beams) > 1:
-            notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
-        return tuple(notes)
-
-
-def _draft(
-    candidates: _Candidates,
-    kept_nodes: Sequence[int],
-    pruned_nodes: Sequence[int],
-    calls: int,
-    notes: tuple[Note, ...],
-    device: torch.device,
-) -> Draft:
-    """Return the kept nodes as a tree in the order of expansion, and the pruned nodes numbered after them."""
-    place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
-    tree = DraftTree.of(
-        [candidates.tokens[node] for node in (0, *kept_nodes)],
-        [-1, *(place[candidates.parents[node]] for node in kept_nodes)],
-        device,
-    )
-    confidence = [None, *(candidates.probabilities[node] for node in kept_nodes)]
-    pruned = [(place[candidates.parents[node]], candidates.tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
-    return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)

@@ -91,18 +91,13 @@ class NodeNoise:
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
 
-    def level_keys(self, nodes: Sequence[int], size: int) -> Tensor:
-        """Return the keys of :func:`level_noise` for a level's ``nodes``; for a single node, ``size`` may be 0 (unknown)."""
-        turn, context = self._context.round, self._context
-        places = [(turn,), (turn, self._nodes, size), *((turn, node) for node in nodes)]
-        return context.noise.keys(DRAFT, places, context.device)
-
 
 def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tuple[Tensor, Tensor]:
     """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters that generated
     it.
 
-    ``total``: number of nodes of the tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
+    ``keys``: of the round, of the round's block (of any size for a single node), and of each node. ``total``: number of nodes of
+    the tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
     """
     if size > WIDE or (len(nodes) == 1 and size > NodeNoise.WIDTH):
         counts, chosen = counters(size, keys.device)[None], keys[2:]
@@ -202,7 +197,7 @@ class Sampled:
         Children beyond the drafter's support are then dropped, with the nodes below them. Noise is keyed by the nodes of the
         shape.
         """
-        growing, noise, place = TreeInProgress([context.ids[-1]]), NodeNoise(context, len(shape)), {0: 0}
+        growing, turn, place = TreeInProgress([context.ids[-1]]), context.round, {0: 0}
         drawn: list[tuple[tuple[int, ...], _Level]] = []
         greedy = context.warp.greedy or self._ranked
         deepest = 0 if levels is None else min(levels.deepest, context.max_depth - 1)
@@ -213,7 +208,10 @@ class Sampled:
             assert levels is not None
             above = drawn[-1] if drawn else None
             size = above[1].q.shape[1] if above else 0
-            keys = None if greedy else levels.given(("noise", len(drawn)), noise.level_keys(inner_nodes, size))
+            keys = None
+            if not greedy:
+                places = [(turn,), (turn, len(shape), size), *((turn, node) for node in inner_nodes)]
+                keys = levels.given(("noise", len(drawn)), context.noise.keys(DRAFT, places, context.device))
             work = partial(self._next_level, levels, shape, above, inner_nodes, support, context.warp, keys)
             drawn.append((inner_nodes, levels.step(("sampled", shape, context.warp, self._unwarped, greedy), work)))
         numbers = torch.cat([level.host_facts for _, level in drawn]).tolist() if drawn else []
