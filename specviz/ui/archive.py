@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from specviz.errors import BadInput, BadTrace
 from specviz.methods.registry import families
@@ -44,17 +45,6 @@ RACE, ONE_CLOCK = "race", "All methods on one prompt"
 """Folder of the recorded runs of one prompt, and their heading."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """``NAME.json`` of a recorded run. ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory;
-    ``ran``: Python version that executed the generated program successfully.
-    """
-
-    title: str
-    note: str = ""
-    rehearsals: int = 0
-    ran: str = ""
-
-
 class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``index.json``: the first run shown, by modality, and the ``pair`` first shown in Compare."""
 
@@ -62,16 +52,19 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pair: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Recording:
-    """One recorded run. ``run`` and ``end`` are read without parsing the steps."""
+class Recording(msgspec.Struct, frozen=True, dict=True):
+    """One recorded run, with the contents of its ``NAME.json``. ``run`` and ``end`` are read without parsing the steps.
 
-    name: str
+    ``note``: what to watch; ``rehearsals``: number of earlier runs that filled the memory; ``ran``: Python version that executed
+    the generated program successfully.
+    """
+
     title: str
-    note: str
-    path: Path
+    note: str = ""
     rehearsals: int = 0
     ran: str = ""
+    name: str = ""
+    path: Path = Path()
 
     @cached_property
     def text(self) -> str:
@@ -126,14 +119,14 @@ class Gallery:
                 if file.stem == "index":
                     index = msgspec.json.decode(file.read_bytes(), type=Index)
                     continue
-                entry = msgspec.json.decode(file.read_bytes(), type=Entry)
+                entry = msgspec.json.decode(file.read_bytes(), type=Recording)
             except ValueError as error:
                 raise BadTrace(f"{file.name} describes no recorded run: {error}.") from None
             note = entry.note + f" This program runs: it passed its check under {entry.ran}." * bool(entry.ran)
             plain = file.with_suffix(traces.SUFFIX)
             path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
             name = "-".join(file.relative_to(folder).with_suffix("").parts)
-            self.recordings[name] = Recording(name, entry.title, note, path, entry.rehearsals, entry.ran)
+            self.recordings[name] = replace(entry, name=name, path=path, note=note)
         self._first = index.first
         self.pair = index.pair if all(name in self.recordings for name in index.pair) else ()
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
