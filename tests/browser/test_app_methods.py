@@ -160,6 +160,15 @@ def test_a_live_race_of_the_methods_in_sight(racing: AppPage) -> None:
     assert len(names(racing)) == len(RACE) + 1
 
 
+def test_the_lanes_become_a_clip(racing: AppPage, tmp_path: Path) -> None:
+    racing.button("Share").click()
+    with racing.page.expect_download() as download:
+        racing.page.locator("#sp-sharing").get_by_role("button", name="Race, WebM").click()
+    download.value.save_as(tmp_path / "race.webm")
+    assert (tmp_path / "race.webm").read_bytes().startswith(b"\x1a\x45\xdf\xa3")
+    assert (tmp_path / "race.webm").stat().st_size > 10_000
+
+
 def test_it_fits_a_phone(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, "?tab=methods", viewport=PHONE, has_touch=True)) as phone:
         expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)

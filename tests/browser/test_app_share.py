@@ -76,6 +76,21 @@ def test_the_same_as_pixels_and_in_motion(visitor: AppPage, tmp_path: Path) -> N
     assert visitor.run("cursor") == 2 and visitor.run("within") == 1
 
 
+def test_the_race_as_a_clip_of_the_stage_and_of_all_methods(visitor: AppPage, tmp_path: Path) -> None:
+    clip = saved(visitor, "Race, WebM", tmp_path)
+    assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
+    visitor.page.keyboard.press("Escape")
+    visitor.tab("Methods")
+    visitor.page.wait_for_selector(".svf h2")
+    visitor.button("Share").click()
+    ways = visitor.page.locator("#sp-sharing")
+    expect(ways.get_by_role("button", name="Race, WebM")).to_be_disabled()  # this folder has no lanes
+    expect(ways.get_by_role("button", name="Picture, SVG")).to_be_disabled()
+    visitor.page.keyboard.press("Escape")
+    visitor.tab("Text")
+    visitor.button("Share").click()
+
+
 def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser: Browser, visitor: AppPage, url: str) -> None:
     visitor.page.locator("#sp-sharing").get_by_role("button", name="Copy embed code").click()
     expect(visitor.page.locator("#sp-linked")).to_have_text("Embed code copied.")

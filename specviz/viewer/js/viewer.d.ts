@@ -126,6 +126,8 @@ interface Item {
 interface Element {
   /** The stage that mount() put into this host. */
   specviz?: Handle;
+  /** Of the Methods tab: its race as a film. */
+  film?(): import("./share/race.js").Film | null;
 }
 declare var specvizTail: ((path: string, ...request: Parameters<Tail>) => () => void) | undefined;
 

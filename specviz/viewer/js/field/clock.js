@@ -62,6 +62,35 @@ export function clock(field) {
     render();
   }
 
+  /** The race of the lanes in sight as a film. @returns {import("../share/race.js").Film | null} */
+  function film() {
+    if (!rows.length) return null;
+    const [left, width, tall] = [330, 1200, 28];
+    const canvas = document.createElement("canvas");
+    Object.assign(canvas, { width, height: 2 * Math.ceil((62 + tall * rows.length) / 2) });
+    const [pen, most] = [dom.pen(canvas), Math.max(...rows.flatMap(({ lane }) => lane.steps.map(([, , pieces]) => pieces.length)))];
+    const draws = (/** @type {number} */ share) => {
+      pen.fillStyle = paint.card;
+      pen.fillRect(0, 0, width, canvas.height);
+      const write = (words, x, y, colour = paint.ink, weight = 400) => {
+        Object.assign(pen, { fillStyle: colour, font: `${weight} 14px ${dom.SANS}`, textBaseline: "middle" });
+        pen.fillText(words, x, y);
+      };
+      write(format.short(`“${values[source].prompt}”`, 130), 20, 28, paint.mute);
+      rows.forEach(({ lane }, at) => {
+        const y = 50 + at * tall;
+        write(format.short(lane.title, 24), 20, y + tall / 2, paint.ink, 600);
+        write(lane.speedup ? `${lane.speedup.toFixed(2)}×` : "–", 204, y + tall / 2);
+        write(`τ ${(lane.tau || 0).toFixed(2)}`, 260, y + tall / 2, paint.mute);
+        pen.save();
+        pen.translate(left, y);
+        draw(pen, lane, { width: width - left - 20, height: tall - 3, view: { from: 0, span: whole }, clock: share * whole, most, paint, font: `12px ${dom.SANS}` });
+        pen.restore();
+      });
+    };
+    return { canvas, seconds: whole / 1e9 / comfortable(whole), draw: draws };
+  }
+
   function render() {
     const most = Math.max(1, ...lanes.flatMap(({ steps }) => steps.map(([, , pieces]) => pieces.length)));
     const scale = devicePixelRatio || 1;
@@ -217,5 +246,5 @@ export function clock(field) {
   };
   new ResizeObserver(dress).observe(list);
   for (const one of [document.documentElement, document.body]) new MutationObserver(dress).observe(one, { attributes: true, attributeFilter: ["class"] });
-  return { element, take };
+  return { element, take, film };
 }

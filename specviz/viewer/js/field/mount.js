@@ -30,7 +30,9 @@ function field(host, page, props, watch, trigger) {
     halt: () => trigger("stop"),
     lines: page.lines,
   });
-  (host.firstElementChild || host).replaceChildren(dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" }, view.element));
+  const root = dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" }, view.element);
+  root.film = view.film;
+  (host.firstElementChild || host).replaceChildren(root);
   const update = () => props.value && view.take(JSON.parse(props.value));
   watch("value", update);
   update();

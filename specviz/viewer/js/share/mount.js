@@ -2,7 +2,8 @@
 // The Share menu: a link, the step as a picture or a clip, the run as one page, and the code that embeds it. SpecvizViewer.share(page)
 // fills it when it is first opened.
 import * as dom from "../kit/dom.js";
-import { clip, clips, picture, png, svg } from "./picture.js";
+import { clip, clips, film, picture, png, svg } from "./picture.js";
+import { race } from "./race.js";
 
 /** What the page lends: its visible stage, if it has a run, the run's name, links, the clipboard, and a promise to keep the run. @typedef {{ stage: () => Stage | null, name: () => string, own: () => string, keep: () => Promise<string>, link: () => string, address: (path: string) => string, copy: (text: string) => Promise<void> }} Page */
 
@@ -68,13 +69,24 @@ function share(box, button, page) {
   const asPng = drawn(async (stage) => save(await png(picture(stage)), `${stem(stage)}.png`));
   const asClip = drawn(async (stage) => save(await clip(stage, (done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`)), `${stem(stage)}.webm`));
 
+  /** The race in sight: of the Methods tab, else of the visible stages. */
+  const filmed = () => {
+    const seen = (/** @type {Element} */ one) => one.getClientRects().length > 0;
+    const [field] = [...document.querySelectorAll(".svf")].filter(seen);
+    return field?.film ? field.film() : race([...document.querySelectorAll(".specviz-host")].filter(seen).flatMap((host) => host.specviz?.stage || []));
+  };
+  async function asRace() {
+    const shown = filmed();
+    return shown ? save(await film(shown, (done) => dom.say(status, `Recording, ${Math.round(100 * done)} %`)), "specviz-race.webm") : "";
+  }
+
   async function asPage() {
     const query = new URLSearchParams({ run: page.own() || page.name(), kind: "html" });
     dom.h("a", { href: page.address(`specviz/file?${query}`), download: "" }).click();
     return "The page is being created; your browser will save it.";
   }
 
-  /** @type {[string, string, () => Promise<string>, "any" | "stage" | "run"][]} */
+  /** @type {[string, string, () => Promise<string>, "any" | "stage" | "run" | "race"][]} */
   const items = [
     ["Copy link", "opens what you see", link, "any"],
     ["Picture, SVG", "this step, at any size", asSvg, "stage"],
@@ -82,7 +94,7 @@ function share(box, button, page) {
     ["One-file page", "the run, plays offline", asPage, "run"],
     ["Copy embed code", "for your own page", embed, "run"],
   ];
-  if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"]);
+  if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"], ["Race, WebM", "all lanes at a pace to watch", asRace, "race"]);
   const buttons = items.map(([name, about, work, needs]) => {
     const item = /** @type {HTMLButtonElement} */ (dom.h("button", { type: "button", "data-needs": needs }, name, dom.h("span", {}, about)));
     item.addEventListener("click", async () => {
@@ -103,7 +115,7 @@ function share(box, button, page) {
 
   function refresh() {
     const stage = page.stage();
-    const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()) };
+    const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()), race: Boolean(filmed()) };
     for (const one of buttons) one.disabled = !has[/** @type {keyof typeof has} */ (one.dataset.needs)];
     own.textContent = page.own() ? "A link or embed code keeps your run, with its prompt, on this server for some days; anyone who has it can open the run." : "";
   }

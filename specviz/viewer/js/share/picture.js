@@ -168,16 +168,22 @@ export async function clip(stage, told) {
     stage.go(cursor);
     stage.flush();
   }
-  draw(frames[0]);
+  return film({ canvas, seconds: count / PER_SECOND, draw: (share) => draw(frames[Math.round(share * count)]) }, () => {});
+}
+
+/** A film as a video, recorded while it is drawn; its last moment stays for a second. @param {import("./race.js").Film} film @param {(share: number) => void} told @returns {Promise<Blob>} */
+export async function film({ canvas, seconds, draw }, told) {
+  draw(0);
   const recorder = new MediaRecorder(canvas.captureStream(PER_SECOND), { mimeType: WEBM, videoBitsPerSecond: 4_000_000 });
   /** @type {Blob[]} */
   const parts = [];
   recorder.ondataavailable = ({ data }) => parts.push(data);
   const over = new Promise((done) => { recorder.onstop = done; });
   recorder.start();
-  const last = Array(PER_SECOND).fill(frames[frames.length - 1]); // a second to look at the verdict
-  for (const frame of [...frames, ...last]) {
-    draw(frame);
+  const count = Math.max(1, Math.round(seconds * PER_SECOND));
+  for (let at = 0; at <= count + PER_SECOND; at += 1) {
+    draw(Math.min(1, at / count));
+    told(Math.min(1, at / count));
     await new Promise((done) => setTimeout(done, 1000 / PER_SECOND));
   }
   recorder.stop();
