@@ -14,6 +14,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
+from specviz.methods.registry import all_methods
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from tests.support.fakes.ui import HARDWARE, FakeEngine, gallery, written
@@ -169,10 +170,37 @@ def test_the_lanes_become_a_clip(racing: AppPage, tmp_path: Path) -> None:
     assert (tmp_path / "race.webm").stat().st_size > 10_000
 
 
+def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing: AppPage) -> None:
+    page = racing.page
+    page.get_by_role("button", name="Papers", exact=True).press("Enter")
+    racing.until("new URL(location.href).searchParams.get('methods') === 'papers'")
+    assert page.locator(".svf-map thead th").all_inner_texts() == sorted(page.locator(".svf-map thead th").all_inner_texts())
+    stand = page.locator(".svf-map td", has=page.get_by_role("button", name="STAND", exact=True))
+    assert stand.get_attribute("data-year") == str(all_methods()["stand"].paper.year)
+    link = page.get_by_role("link", name="STAND on arXiv, 2506.04708")
+    assert (link.get_attribute("href"), link.get_attribute("rel")) == ("https://arxiv.org/abs/2506.04708", "noopener noreferrer")
+    assert not racing.outside(), "a link asks nothing until it is followed"
+    assert page.get_by_role("button", name="DFlash", exact=True).is_disabled()
+    page.get_by_label("Search methods and papers").fill("2506")
+    bright = page.locator(".svf-map p:not(.svf-away) .svf-chip").all_inner_texts()
+    assert "STAND" in bright and "EAGLE-2" not in bright
+    page.get_by_role("button", name="STAND", exact=True).click()
+    racing.until(f"{racing.stage()}.feed.name === 'stand'")
+    expect(page.locator("#sp-stage")).to_be_visible()
+    expect(page.locator(".sp-summary").first.get_by_role("link", name="arXiv 2506.04708")).to_be_visible()
+    racing.tab("Methods")
+    page.get_by_role("button", name="One clock", exact=True).click()
+    assert len(names(racing)) == len(RACE) + 1
+
+
 def test_it_fits_a_phone(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, "?tab=methods", viewport=PHONE, has_touch=True)) as phone:
         expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
-        assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        fits = "document.documentElement.scrollWidth <= innerWidth"
+        assert phone.page.evaluate(fits)
         for control in phone.page.locator(".svf-tools button, .svf-tools select, .svf-live button").all():
             box = control.bounding_box()
             assert box is None or box["height"] >= 43
+        phone.page.get_by_role("button", name="Papers", exact=True).click()
+        expect(phone.page.locator(".svf-chip").first).to_be_visible()
+        assert phone.page.evaluate(fits)

@@ -1,4 +1,4 @@
-"""The Methods tab: all methods on one clock. The page's script draws the lanes from JSON.
+"""The Methods tab: all methods on one clock, and a map of their papers. The page's script draws both from JSON.
 
 The lanes are the recorded runs of the folder ``race``, which share a prompt, or a visitor's live runs of one prompt.
 """
@@ -14,17 +14,19 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import SpecvizError
+from specviz.methods.registry import families
 from specviz.pipeline.request import Memory
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, join
+from specviz.ui.archive import MINE, Gallery, join
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import QUIET
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import Runs, RunTab
+from specviz.ui.widgets import panels
 
 MOST_METHODS, MOST_SECONDS, TOKENS = 20, 180.0, 64
 """Bounds of a live race: number of methods, time in seconds after which no method is started, and new tokens of a run."""
@@ -43,6 +45,20 @@ def lane(name: str, trace: Trace) -> dict[str, Any]:
         "plain": trace.baseline.token_ns if trace.baseline else (),
         "steps": [(step.time.total, step.accepted, step.pieces) for step in trace.steps],
     }
+
+
+def papers(gallery: Gallery) -> list[dict[str, Any]]:
+    """Return every method with its family, its paper, the paper's address and the name of a recorded run, if there is one."""
+    listed = []
+    for family, group in families().items():
+        for method in group:
+            paper, run = method.paper, gallery.of_method(method.name)
+            listed.append(
+                method.plain()
+                | {"family": family, "paper": paper and vars(paper), "run": run and run.name}
+                | {"url": panels.ARXIV + paper.arxiv if paper and paper.arxiv else ""}
+            )
+    return listed
 
 
 class MethodsTab:
@@ -70,9 +86,11 @@ class MethodsTab:
 
     def opened(self, filled: bool) -> tuple[Any, bool]:
         """Return the recorded lanes when the tab is opened for the first time."""
-        race = self.shared.archive.gallery.race
-        prompt = race[0].run.prompt if race else ""
-        return gr.skip() if filled else value([lane(one.name, one.trace) for one in race], prompt), True
+        if filled:
+            return gr.skip(), True
+        gallery = self.shared.archive.gallery
+        prompt = gallery.race[0].run.prompt if gallery.race else ""
+        return value([lane(one.name, one.trace) for one in gallery.race], prompt, papers=papers(gallery)), True
 
     def race(self, caller: Caller, prompt: str, methods: Sequence[str], runs: Runs) -> Iterator[tuple[str, Runs]]:
         """Run methods one after the other, each from an empty memory, and yield the lanes so far. Adds the runs to ``runs``."""
@@ -105,6 +123,8 @@ class MethodsTab:
         yield value(lanes, prompt, note), runs
 
 
-def value(lanes: list[dict[str, Any]], prompt: str, note: str = "", running: str = "", place: str = "") -> str:
+def value(
+    lanes: list[dict[str, Any]], prompt: str, note: str = "", running: str = "", place: str = "", papers: Any = ()
+) -> str:  # fmt: skip
     """Return the value of the component. ``running``: method that is running; ``place``: its place among the methods."""
-    return json.dumps({"lanes": lanes, "prompt": prompt, "note": note, "running": running, "place": place})
+    return json.dumps({"lanes": lanes, "prompt": prompt, "note": note, "running": running, "place": place, "papers": papers})

@@ -12,12 +12,13 @@ import gradio as gr
 from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
-from specviz.methods.registry import Method, all_methods, families
+from specviz.methods.registry import Method, Paper, all_methods, families
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, End, Run, Trace
 from specviz.ui import theme
 from specviz.ui.archive import Groups
 
+ARXIV = "https://arxiv.org/abs/"
 BASELINE = "autoregressive"
 """The method without a speed-up."""
 
@@ -48,7 +49,7 @@ def summary(name: str, note: str = "") -> str:
     word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
     return (
-        f'<p class="sp-summary">{markup(method.summary)} {tag}</p>'
+        f'<p class="sp-summary">{markup(method.summary)} {tag} {_link(method.paper)}</p>'
         f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
     )
 
@@ -106,9 +107,7 @@ def _card(method: Method, measured: str) -> str:
     word, source = str(method.exactness), "none: this is how a model decodes without a draft"
     if paper := method.paper:
         listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue) if part)
-        address = f"https://arxiv.org/abs/{markup(paper.arxiv)}"
-        link = f', <a href="{address}" target="_blank" rel="noopener noreferrer">arXiv {markup(paper.arxiv)}</a>'
-        source = f"<cite>{markup(paper.title)}</cite>, {markup(listed)}{link if paper.arxiv else ''}"
+        source = f"<cite>{markup(paper.title)}</cite>, {markup(listed)} {_link(paper)}"
     rows = {
         "Watch": markup(method.look_at),
         "Needs": needs(method),
@@ -123,6 +122,14 @@ def _card(method: Method, measured: str) -> str:
         f'<article class="sp-card"><h4>{markup(method.title)} {tag}</h4>'
         f"<p>{markup(method.summary)}</p>{facts(rows, '')}</article>"
     )
+
+
+def _link(paper: Paper | None) -> str:
+    """Return an HTML link to a paper on arXiv; empty without a number."""
+    if not paper or not paper.arxiv:
+        return ""
+    address, title = f"{ARXIV}{markup(paper.arxiv)}", markup(paper.title)
+    return f'<a href="{address}" target="_blank" rel="noopener noreferrer" title="{title}">arXiv {markup(paper.arxiv)}</a>'
 
 
 def _look(word: str) -> str:

@@ -96,6 +96,20 @@ def test_a_method_that_fails_leaves_the_others_racing(tmp_path: Path) -> None:
     assert engine.begun == 3 and last["note"] == "No heads for this target." and not last["lanes"]
 
 
+def test_every_method_is_on_the_map_with_its_paper_and_a_run(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine())
+    listed = {one["name"]: one for one in methods_tab.papers(shared.archive.gallery)}
+    assert listed.keys() == all_methods().keys()
+    for name, method in all_methods().items():
+        paper = listed[name]["paper"]
+        assert paper == (method.paper and vars(method.paper)) and listed[name]["family"]
+        assert listed[name]["url"] == (f"https://arxiv.org/abs/{method.paper.arxiv}" if paper and paper["arxiv"] else "")
+    assert listed["stand"]["run"] == "stand" and listed["eagle3"]["run"] is None
+    first, filled = tab(shared).opened(False)
+    assert filled and len(json.loads(first)["papers"]) == len(listed)
+    assert tab(shared).opened(True)[0] == gr.skip()
+
+
 @pytest.mark.slow
 def test_the_shipped_lanes_share_all_but_the_method_and_leave_out_none() -> None:
     """Every text method that runs on the included target is there, so that nobody keeps a list."""

@@ -2,6 +2,7 @@
 // The Methods tab: its views and what they ask of the page. SpecvizViewer.field(element, page, props, watch, trigger) fills it.
 import * as dom from "../kit/dom.js";
 import { clock } from "./clock.js";
+import { papers } from "./papers.js";
 import { CSS } from "./style.js";
 
 const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
@@ -24,16 +25,39 @@ function field(host, page, props, watch, trigger) {
     setTimeout(there, 500);
   }
 
-  const view = clock({
+  const asked = {
     open,
     race: (prompt, methods) => trigger("submit", { prompt, methods }),
     halt: () => trigger("stop"),
     lines: page.lines,
-  });
-  const root = dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" }, view.element);
-  root.film = view.film;
+  };
+  const [lanes, map] = [clock(asked), papers(asked)];
+  const root = dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" });
+  const views = { clock: lanes.element, papers: map.element };
+  const tabs = Object.entries({ clock: "One clock", papers: "Papers" }).map(([name, title]) => dom.button(title, "", () => show(name), { "data-view": name }));
+  const nav = dom.h("nav", { class: "svf-nav", "aria-label": "Views" }, tabs);
+
+  function show(name, write = true) {
+    const element = views[name] || views.clock;
+    element.querySelector("header").prepend(nav);
+    root.replaceChildren(element);
+    root.film = () => (element === lanes.element ? lanes.film() : null);
+    for (const tab of tabs) tab.setAttribute("aria-current", String(views[String(tab.dataset.view)] === element));
+    if (!write) return;
+    const url = new URL(location.href);
+    url.searchParams.set("methods", name);
+    history.replaceState(history.state, "", url.href);
+    tabs.find((tab) => tab.dataset.view === name)?.focus();
+  }
+
   (host.firstElementChild || host).replaceChildren(root);
-  const update = () => props.value && view.take(JSON.parse(props.value));
+  show(new URL(location.href).searchParams.get("methods") || "", false);
+  const update = () => {
+    if (!props.value) return;
+    const value = JSON.parse(props.value);
+    lanes.take(value);
+    if (value.papers.length) map.take(value.papers, new Map(value.lanes.map(({ method, speedup }) => [method, speedup ? `${speedup.toFixed(2)}×` : ""])));
+  };
   watch("value", update);
   update();
 }
