@@ -15,9 +15,11 @@ import gradio as gr
 from msgspec.structs import asdict
 
 from specviz.errors import BadInput
+from specviz.interop.client import address
 from specviz.methods.registry import build, choice, describe, get, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
+from specviz.models.hub.pairs import MTP, PAIRS
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
@@ -225,11 +227,12 @@ def request(form_state: FormState, settings: Settings) -> Request:
         raise BadInput(form.empty)
     if len(prompt) > form.most_letters:
         raise BadInput(f"The prompt has {len(prompt):,} characters; the maximum here is {form.most_letters:,}. Shorten it.")
+    fits = form_state.draft in dict(heads(method.name, form_state.target, settings)).values()
     asked = Request(
         method=method.name,
         prompt=prompt,
         target=model(form_state.target, settings, form_state.modality),
-        draft=model(form_state.draft, settings) if method.needs_draft and form_state.draft else None,
+        draft=model(form_state.draft, settings) if form_state.draft and (method.needs_draft or fits) else None,
         raw=chosen.pop("prompt_as", "") == "raw",
         guidance=chosen.pop("guidance", 0.0) or None,
         parameters=values(form_state.own, method.name),
@@ -260,16 +263,25 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """Return the name of a model. Raises BadInput if this app does not offer the model."""
     model_name = name.strip() if isinstance(name, str) else ""
     known = list(offered(settings, modality))
+    if "://" in model_name:  # a pasted address, which may end in /v1
+        model_name = SERVED + address(model_name.removeprefix(SERVED))
     if model_name.startswith(SERVED):
         if model_name.removeprefix(SERVED) not in settings.servers:  # visitors must not make the app connect to other hosts
             listed = ", ".join(settings.servers) or "none"
-            raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
+            raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS named when it started: {listed}.")
         return model_name
     if not model_name or len(model_name) > 300:
         raise BadInput("Choose a target model.")
     if model_name not in known and model_name != settings.target and not settings.any_model:
         raise BadInput(f"This app runs only the models on its list: {', '.join(known)}.")
     return model_name
+
+
+def heads(method: str, target: str, settings: Settings) -> Titles:
+    """Return the title and name of the published heads that a method reads as they are, for a target."""
+    wanted = method, target, False
+    listed = [pair for pair in PAIRS if (pair.method, pair.target, pair.pickled) == wanted and pair.layout != MTP]
+    return [(f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB)", pair.heads) for pair in listed if settings.any_model]
 
 
 def servers(settings: Settings) -> Titles:

@@ -11,6 +11,7 @@ import gradio as gr
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
+from specviz.models.hub.pairs import PAIRS
 from specviz.trace.schema import Run, Trace
 from specviz.ui import browser_state, theme
 from specviz.ui.access import Caller
@@ -31,6 +32,7 @@ IDEA = (
     "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
     "one pass of the model checks it and keeps what it agrees with."
 )
+TYPED = "Or type a hub id, folder or .gguf file."
 
 
 class RunTab(TabParts):
@@ -101,7 +103,7 @@ class RunTab(TabParts):
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
             self.targets(), value=self.default_target, label="Target", allow_custom_value=self.shared.settings.any_model,
-            elem_id=f"{self.prefix}-target",
+            elem_id=f"{self.prefix}-target", info=TYPED if self.shared.settings.any_model else None,
         )  # fmt: skip
 
     def add_prompt(self, prompt: str) -> None:
@@ -357,11 +359,25 @@ class TextTab(RunTab):
     def add_method(self, method: str, note: str = "") -> None:
         """Add the controls for method, target and draft model."""
         super().add_method(method, note)
-        own, settings = request_form.OWN_DRAFT, self.shared.settings
         self.draft = gr.Dropdown(
-            [("The small included one", own), *request_form.models("draft", settings)], value=own, label="Draft model",
-            allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft, elem_id="sp-draft",
+            label="Draft model", allow_custom_value=self.shared.settings.any_model, elem_id="sp-draft",
+            **self.fitting(method, self.default_target, request_form.OWN_DRAFT),
         )  # fmt: skip
+
+    def fitting(self, method: str, target: str, draft: str) -> dict[str, Any]:
+        """Return the draft models that fit a method and target. Heads of another target make way for the included model."""
+        heads = request_form.heads(method, target, self.shared.settings)
+        others = heads or request_form.models("draft", self.shared.settings)
+        choices = [("The small included one", request_form.OWN_DRAFT), *others]
+        strange = draft not in dict(choices).values() and any(draft == pair.heads for pair in PAIRS)
+        draft = request_form.OWN_DRAFT if strange else draft
+        return {"choices": choices, "value": draft, "visible": bool(heads) or all_methods()[method].needs_draft}
+
+    def wire(self, tab_page: gr.Tab | None) -> None:
+        """Like :meth:`RunTab.wire`; the draft models follow the method and the target."""
+        super().wire(tab_page)
+        changed, chosen = [self.method.change, self.target.change], [self.method, self.target, self.draft]
+        gr.on(changed, lambda *of: gr.Dropdown(**self.fitting(*of)), chosen, self.draft, queue=False, **QUIET)
 
     def targets(self) -> Titles:
         """Return the title and name of the targets, including servers."""
@@ -374,10 +390,6 @@ class TextTab(RunTab):
         if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
             updates[self.draft] = gr.update(value=draft, visible=all_methods()[updates[self.method]].needs_draft)
         return updates
-
-    def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
-        """Like :meth:`RunTab.of_method`, with the draft model control shown if the method needs one."""
-        return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=all_methods()[name].needs_draft)}
 
 
 class ImageTab(RunTab):

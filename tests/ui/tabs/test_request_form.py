@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,46 @@ def test_a_public_copy_keeps_visitors_to_its_list() -> None:
         with pytest.raises(BadInput, match="only the models on its list"):
             request_form.model(name, public)
     assert request_form.model("somebody/else", Settings()) == "somebody/else"
+
+
+SERVER = "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize("pasted", [SERVER, f"{SERVER}/", f"  {SERVER}/v1 ", f"server:{SERVER}/v1/", "HTTP://127.0.0.1:8000"])
+@pytest.mark.parametrize("any_model", [True, False])
+def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted: str, any_model: bool) -> None:
+    assert request_form.model(pasted, Settings(servers=(SERVER,), any_model=any_model)) == f"server:{SERVER}"
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    ["http://127.0.0.1:8001", "http://127.0.0.1", "https://127.0.0.1:8000", "http://169.254.169.254/latest", "file:///etc/passwd",
+     "http://127.0.0.1:8000@evil.example", "http://127.0.0.1:8000/other", "server:127.0.0.1:8000", "http://localhost:8000"],
+)  # fmt: skip
+def test_no_other_address_is_reached(pasted: str) -> None:
+    for any_model in (True, False):
+        with pytest.raises(BadInput, match="SPECVIZ_SERVERS|not a server address"):
+            request_form.model(pasted, Settings(servers=(SERVER,), any_model=any_model))
+
+
+def test_published_heads_are_listed_for_their_target_and_method_alone() -> None:
+    def named(method: str, target: str, **settings: Any) -> list[str]:
+        return [name for _, name in request_form.heads(method, target, Settings(**settings))]
+
+    assert named("eagle3", "qwen3-1.7b") == ["AngelSlim/Qwen3-1.7B_eagle3"]
+    assert "z-lab/Qwen3-4B-DFlash-b16" in named("dflash", "qwen3-4b") and "AngelSlim/Qwen3-4B_eagle3" not in named(
+        "dflash", "qwen3-4b"
+    )
+    assert named("eagle3", "llama-3.1-8b-instruct") == ["RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"], "without conversion"
+    assert named("eagle2", "qwen3.5-0.8b") == [], "stored with the target, not beside it"
+    assert named("eagle3", "smollm2-135m-instruct") == named("eagle3", "qwen3-1.7b", any_model=False) == []
+
+
+def test_heads_go_with_their_own_target_and_no_other(shared: AppState) -> None:
+    head = "AngelSlim/Qwen3-1.7B_eagle3"
+    fitting = asked(shared, "eagle3", target="qwen3-1.7b", draft=head)
+    assert request_form.request(fitting, shared.settings).draft == head
+    assert request_form.request(asked(shared, "eagle3", draft=head), shared.settings).draft is None
 
 
 def test_the_app_s_own_target_is_on_its_list() -> None:
