@@ -10,8 +10,9 @@ of the last page. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 ``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. Until such a
 question is answered, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A
-question about the kept tokens states the drafter's probabilities, if there are any. ``panel`` opens the method's panel beside
-the tree: true, a note type if there are several ("batch_cache"), or "reveal", which delays the panel until the answer is given.
+question about the kept tokens states the drafter's probabilities or, without any, quotes a chain. ``panel`` opens the method's
+panel beside the tree: true, a note type if there are several ("batch_cache"), or "reveal", which delays the panel until the answer
+is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, [x](?tab=learn) and arXiv 2211.17192 are links; {tau} and the other
 names of :func:`facts` denote the run's numbers, {page2.kept} those of the step on page 2, and {beside.tau} those of the other
@@ -96,6 +97,19 @@ class Lesson(msgspec.Struct, frozen=True):
     group: str = ""
     beside: str = ""
     task: str = ""
+
+
+RECORDED = "Recorded runs"
+"""Group of the lessons that :data:`PREDICTIONS` makes of recorded runs."""
+PREDICTIONS = (
+    Page(
+        ("Step {step} of a run of {method}: the draft is there, the verdict is not. Read the text so far, then the guesses.",),
+        "first", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`. Click nodes to see why.",
+    ),
+    Page(("Now step {step}.",), "first_rejection", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`."),
+    Page(("Over the whole run a pass wrote τ = {tau} tokens. Step through the rest and go on predicting.",)),
+)  # fmt: skip
+"""Pages that ask for predictions on any recorded run with drafts."""
 
 
 def load(folder: Path) -> dict[str, Lesson]:
@@ -317,7 +331,8 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
         size = -(-(deepest + 1) // MOST_CHOICES)
         counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
         sure = ", ".join(map("{:.2f}".format, likeliest(step)))
-        hint = f" Along its likeliest path it gives them {sure}." if sure else ""
+        chain = show_whitespace("".join(node.text for node in step.nodes[1:])) if deepest == step.verified else ""
+        hint = f" Along its likeliest path it gives them {sure}." if sure else f" They read “{chain}”." if chain else ""
         question = (
             f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row.{hint} How many will the target keep?"
         )

@@ -16,7 +16,7 @@ from specviz.ui.settings import Settings
 from tests.support.lessons import SHIPPED, shipped
 
 EXAMPLES = {
-    "03-chance": {0.8, 0.4, 0.4 / 0.8},
+    "03-chance": {0.8, 0.4, 0.4 / 0.8, round(1 - 0.8, 1), 1 - 0.4},
     "04-speed": {3 / 2, round(4 / 3, 2)},
     "10-from-the-leaves": {1.08, 0.96, 1.34, 1.27, 1.56, 1.42},
     "13-three-states-one-token": {3.1, 5.37, 6.13, 4.05},
@@ -124,6 +124,28 @@ def test_the_histories_compare_runs_on_what_they_say() -> None:
     _, three, _ = shipped("13-three-states-one-token")
     reached = metrics.accepted_by_depth(three.steps)
     assert min(reached[:5]) > 0.85, "level with depth"
+
+
+def test_the_proof_in_numbers_adds_up_to_p() -> None:
+    """As the lesson on chance reckons: the lower bars, and the refusals to where p rises above q."""
+    q, p = (0.8, 0.2), (0.4, 0.6)
+    passed = [min(pair) for pair in zip(p, q, strict=True)]
+    holes = [most - low for most, low in zip(p, passed, strict=True)]
+    assert passed == [0.4, 0.2] and 1 - sum(passed) == pytest.approx(sum(holes)) == pytest.approx(0.4) and holes[0] == 0
+    assert [low + hole for low, hole in zip(passed, holes, strict=True)] == pytest.approx(p)
+
+
+def test_every_question_about_the_kept_tokens_gives_something_to_reason_from() -> None:
+    """How probable the drafter finds its guesses or, where it has no probabilities, what they read."""
+    copied = []
+    for name, one in SHIPPED.items():
+        _, trace, beside = shipped(name)
+        for number, raw in enumerate(one.pages):
+            if raw.ask and raw.ask.about == "kept":
+                question = lessons.page(one, number, trace, beside).ask.question
+                assert "likeliest path" in question or "They read “" in question, (name, number)
+                copied += [name] if "They read" in question else []
+    assert copied == ["02-copying", "02-copying", "24-served"]
 
 
 READABLE = 0.5
