@@ -47,5 +47,13 @@ const linterOptions = { reportUnusedDisableDirectives: "error" };
 
 export default [
   { files: ["specviz/viewer/js/**/*.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module", globals }, linterOptions, rules },
+  { files: ["specviz/ui/classroom/board.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module", globals }, linterOptions, rules },
+  // For old phones.
+  {
+    files: ["specviz/ui/classroom/phone.js"],
+    languageOptions: { ecmaVersion: 2015, sourceType: "script", globals: { ...globals, Uint8Array: "readonly", XMLHttpRequest: "readonly" } },
+    linterOptions,
+    rules: { ...rules, "no-unused-vars": ["error", { caughtErrors: "none" }], "no-var": "off", "prefer-const": "off" },
+  },
   { files: ["specviz/ui/page.js"], languageOptions: { ecmaVersion: 2022, sourceType: "script", globals }, linterOptions, rules },
 ];

@@ -11,8 +11,7 @@ of the last page. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 question is answered, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A
 question about the kept tokens states the drafter's probabilities or, without any, quotes a chain. ``panel`` opens the method's
-panel beside the tree: true, a note type if there are several ("batch_cache"), or "reveal", which delays the panel until the answer
-is given.
+panel beside the tree: true, a note type if there are several ("batch_cache"), or "reveal", which waits until the answer is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, [x](?tab=learn) and arXiv 2211.17192 are links; {tau} and the other
 names of :func:`facts` denote the run's numbers, {page2.kept} those of the step on page 2, and {beside.tau} those of the other

@@ -27,10 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.errors import SpecvizError
 from specviz.trace import metrics
-from specviz.ui import api, before_gradio, browser_state, lessons, theme
+from specviz.ui import api, before_gradio, browser_state, theme
 from specviz.ui.access import LEAST_BODY, Gate, Turns, Watch
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import Archive
+from specviz.ui.classroom.server import Classroom
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import sse
 from specviz.ui.tabs import about_tab, learn_tab
@@ -192,9 +193,9 @@ def build(shared: AppState) -> gr.Blocks:
                 MethodsTab(shared, opened, text, run_tabs, LATER % (script_address(bundle.field), "field"))
             with gr.Tab("Play", id="play"):
                 gr.HTML("", js_on_load=LATER % (script_address(bundle.play), "play"), apply_default_css=False)
-            if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
+            if course := learn_tab.course(shared):
                 with gr.Tab("Learn", id="learn") as opened:
-                    learn_tab.LearnTab(shared, playable, opened)
+                    learn_tab.LearnTab(shared, course, opened)
             with gr.Tab("Traces", id="traces") as opened:
                 TracesTab(shared, opened, text, run_tabs)
             with gr.Tab("About", id="about") as opened:
@@ -263,6 +264,9 @@ def launch_options(shared: AppState) -> dict[str, Any]:
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
+                Middleware(
+                    Classroom, settings=lambda: shared.settings, address=shared.presence.address_in, ask=learn_tab.asking(shared)
+                ),
                 Middleware(Turns, address=shared.presence.address_in, most_bytes=max(LEAST_BODY, most_bytes)),
                 Middleware(Watch, presence=shared.presence),
                 *middleware(shared),

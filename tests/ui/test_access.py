@@ -29,6 +29,7 @@ from specviz.trace import store
 from specviz.ui import access, page, settings
 from specviz.ui.access import MOST_CLOSED, Caller, Presence, Watch, refresh
 from specviz.ui.app_state import AppState
+from specviz.ui.classroom.server import Classroom
 from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
@@ -103,7 +104,7 @@ def test_what_the_owner_set_explicitly_stays() -> None:
 def test_the_whole_app_has_the_gate(tmp_path: Path) -> None:
     state = app(tmp_path)
     kinds = [middleware.cls for middleware in page.launch_options(state)["app_kwargs"]["middleware"]]
-    assert kinds[:3] == [access.Gate, access.Turns, Watch], "what is refused costs nothing behind it"
+    assert kinds[:4] == [access.Gate, Classroom, access.Turns, Watch], "what is refused costs nothing behind it"
 
 
 @pytest.mark.parametrize(("waiting", "each"), [(48, 33), (3, 3), (1, 2)])

@@ -18,6 +18,7 @@ from specviz.trace import store
 from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
 from specviz.ui import lessons
 from specviz.ui.app_state import AppState, make
+from specviz.ui.archive import Gallery
 from specviz.ui.lessons import Ask, Lesson, Page
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
@@ -317,3 +318,21 @@ def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
     assert set(learn_tab.playable(everything, SHIPPED)) == set(SHIPPED)
     some = make(Settings(traces=gallery(tmp_path / "some", ("prompt_lookup",))), FakeEngine())
     assert set(learn_tab.playable(some, SHIPPED)) == {"02-copying"}
+    assert [name for name in learn_tab.course(some) if name not in SHIPPED] == ["run-prompt_lookup"]
+
+
+@pytest.mark.spread(6)
+@pytest.mark.parametrize("name", [one.name for one in Gallery(Settings().traces).of()])
+def test_a_recorded_run_asks_for_predictions_and_hides_what_it_asks(name: str) -> None:
+    shared = make(Settings(), FakeEngine())
+    if (one := learn_tab.course(shared).get(f"run-{name}")) is None:
+        assert name in ("autoregressive", "llama_cpp_ngram", "vllm_eagle3"), "no drafts, or drafts that are not told in full"
+        return
+    trace = shared.archive.trace(name)
+    first, later, _ = steps = lessons.places(one, trace)
+    assert first is not None and later is not None and first < later
+    for number, at in enumerate(steps[:2]):
+        made = lessons.page(one, number, trace)
+        assert made.ask is not None and 1 < len(made.ask.choices) <= 8
+        hidden, shown_at = lessons.shown(one, number, trace)
+        assert shown_at == at and not hidden.steps[-1].emitted and len(hidden.steps) == shown_at + 1

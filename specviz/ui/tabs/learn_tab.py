@@ -6,18 +6,21 @@ The visitor's progress and predictions are stored in the browser only.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 
 import gradio as gr
 from msgspec.structs import replace
 
-from specviz.errors import SpecvizError
+from specviz.errors import BadInput, SpecvizError
 from specviz.figures.theme import markup
+from specviz.methods.registry import all_methods
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui import lessons, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.archive import Groups
-from specviz.ui.lessons import Lesson
+from specviz.ui.lessons import Ask, Lesson
 from specviz.ui.tabs.events import QUIET, TabParts, Updates
 from specviz.ui.widgets import panels
 from specviz.viewer.component import Stage, control
@@ -34,7 +37,8 @@ PATH = (
     '<div class="sp-path" aria-hidden="true"></div><div class="sp-learned"><span role="status"></span>'
     '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
     '<button type="button" class="sp-link" data-do="print">Print sheet</button>'
-    '<button type="button" class="sp-link" data-do="notes">Teacher’s notes</button></div>'
+    '<button type="button" class="sp-link" data-do="notes">Teacher’s notes</button>'
+    '<button type="button" class="sp-link" data-do="class">Class mode</button></div>'
 )
 """HTML of the lesson progress."""
 
@@ -52,11 +56,42 @@ def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, L
     return found
 
 
+def course(shared: AppState) -> dict[str, Lesson]:
+    """Return the playable lessons and, behind them, one that asks for predictions on each recorded run with drafts."""
+    found = playable(shared, lessons.load(shared.settings.lessons))
+    for run in shared.archive.gallery.of() if found else ():
+        if (method := run.run.method) in all_methods() and method != panels.BASELINE:
+            name = f"run-{run.name}"
+            found[name] = Lesson(run.title, run.note, method, lessons.PREDICTIONS, name, run.name, lessons.RECORDED)
+    return found
+
+
+def runs(shared: AppState, lesson: Lesson) -> tuple[Trace, Trace | None]:
+    """Return the lesson's run, and the second run that the lesson quotes, or None."""
+    return shared.archive.trace(lesson.trace), shared.archive.trace(lesson.beside) if lesson.beside else None
+
+
+def asking(shared: AppState) -> Callable[[str, int], tuple[str, Ask | None]]:
+    """Return a function from a lesson's name and page number to the lesson's title and the page's question."""
+    offered = cache(lambda: course(shared))
+
+    @cache
+    def ask(name: str, number: int) -> tuple[str, Ask | None]:
+        try:
+            lesson = offered()[name]
+            return lesson.title, lessons.page(lesson, number, *runs(shared, lesson)).ask
+        except LookupError:
+            raise BadInput("There is no such page.") from None
+
+    return ask
+
+
 def groups(lesson_by_name: dict[str, Lesson]) -> Groups:
     """Return the numbered titles and the names of the lessons, by group."""
     by_group: Groups = {}
     for number, lesson in enumerate(lesson_by_name.values(), 1):
-        by_group.setdefault(lesson.group or "Lessons", []).append((f"{number} · {lesson.title}", lesson.name))
+        title = lesson.title if lesson.group == lessons.RECORDED else f"{number} · {lesson.title}"
+        by_group.setdefault(lesson.group or "Lessons", []).append((title, lesson.name))
     return by_group
 
 
@@ -81,6 +116,7 @@ class LearnTab(TabParts):
                     self.lesson = self.picker()
                     self.text = theme.html("")
                     self.guess = gr.Radio([], label="Your prediction", visible=False, elem_classes="sp-guess")
+                    theme.html('<div class="sp-class"></div>')
                     self.verdict = theme.html("", visible=False)
                 with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
                     self.back = gr.Button("Back", size="lg", min_width=0, interactive=False)
@@ -100,7 +136,7 @@ class LearnTab(TabParts):
                 if not name:
                     return (self.shared.settings.lessons / "notes.html").read_text("utf-8")
                 lesson = self.lessons[name]
-                return lessons.sheet(lesson, *self.traces(lesson))
+                return lessons.sheet(lesson, *runs(self.shared, lesson))
             except (KeyError, OSError, SpecvizError):
                 return ""
 
@@ -109,11 +145,6 @@ class LearnTab(TabParts):
             script="tabs/lesson_path.js", below=PATH, server_functions=[sheet],
         )  # fmt: skip
 
-    def traces(self, lesson: Lesson) -> tuple[Trace, Trace | None]:
-        """Return the lesson's run, and the second run that the lesson quotes, or None."""
-        archive = self.shared.archive
-        return archive.trace(lesson.trace), archive.trace(lesson.beside) if lesson.beside else None
-
     def page(self, name: str, number: int = 0, guess: str | None = None, revealed: bool = False) -> Updates:
         """Return the updates that show a page of a lesson.
 
@@ -121,7 +152,7 @@ class LearnTab(TabParts):
         """
         lesson, names = self.lessons[name], list(self.lessons)
         following = self.lessons.get((names + [""])[names.index(name) + 1])
-        trace, beside = self.traces(lesson)
+        trace, beside = runs(self.shared, lesson)
         page, (shown, at) = lessons.page(lesson, number, trace, beside), lessons.shown(lesson, number, trace, revealed)
         asks, last = page.ask is not None and not revealed, number == len(lesson.pages) - 1
         answer = page.ask.choices[page.ask.answer] if page.ask and revealed else None

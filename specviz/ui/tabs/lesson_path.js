@@ -12,6 +12,7 @@ const node = (tag, properties, ...children) => {
 
 for (const [group, lessons] of JSON.parse(select.dataset.groups)) {
   select.append(node("optgroup", { label: group }, ...lessons.map(([title, name]) => new Option(title, name))));
+  if (lessons[0][1].startsWith("run-")) continue; // recorded runs to predict, beside the course
   path.append(node("span", { title: group }, ...lessons.map(([title, name]) => {
     const mark = node("button", { type: "button", tabIndex: -1, title });
     mark.dataset.lesson = name;
@@ -20,6 +21,7 @@ for (const [group, lessons] of JSON.parse(select.dataset.groups)) {
 }
 const marks = [...path.querySelectorAll("button")];
 const titles = new Map([...select.options].map((option) => [option.value, option.textContent]));
+const course = marks.map((mark) => mark.dataset.lesson);
 const bare = (name) => name.replace(/^\d+/, "");
 let learned = {};
 try {
@@ -43,10 +45,10 @@ function show() {
     mark.classList.toggle("here", mark.dataset.lesson === props.value);
   }
   for (const option of select.options) option.textContent = `${done(option.value) ? "✓ " : ""}${titles.get(option.value)}`;
-  const guesses = [...titles.keys()].flatMap((name) => Object.values((learned[name] || {}).guesses || {}));
-  const finished = [...titles.keys()].filter(done).length;
+  const guesses = course.flatMap((name) => Object.values((learned[name] || {}).guesses || {}));
+  const finished = course.filter(done).length;
   const right = guesses.filter(Boolean).length;
-  status.textContent = `${finished} of ${titles.size} done` + (guesses.length ? ` · ${right} of ${guesses.length} right` : "");
+  status.textContent = `${finished} of ${course.length} done` + (guesses.length ? ` · ${right} of ${guesses.length} right` : "");
   status.title = "Lessons finished, and predictions that were right the first time; stored only in this browser";
   forget.hidden = !finished && !guesses.length;
 }
@@ -82,6 +84,12 @@ async function print(name) {
   element.append(frame);
 }
 
+/** Start a class whose phones answer the questions of the lesson, or go on with it after a reload. */
+async function teach() {
+  const { start } = await import(new URL(window.specvizPage.address("c/board.js"), location.href).href);
+  start(element.closest(".sp-learn"), window.specvizPage.address);
+}
+
 select.addEventListener("change", () => choose(select.value));
 element.addEventListener("click", (event) => {
   const button = event.target.closest("button");
@@ -89,6 +97,7 @@ element.addEventListener("click", (event) => {
   if (button.dataset.lesson) choose(button.dataset.lesson);
   if (button.dataset.do === "print") print(props.value);
   if (button.dataset.do === "notes") print("");
+  if (button.dataset.do === "class") teach();
   if (button.dataset.do !== "forget") return;
   learned = {};
   keep();
@@ -97,3 +106,6 @@ element.addEventListener("click", (event) => {
 document.addEventListener("specviz:lesson", (event) => take(event.detail));
 watch("value", show);
 show();
+try {
+  if (sessionStorage.getItem("specviz-class")) teach();
+} catch { /* as above */ }
