@@ -3,7 +3,7 @@
 ================  =============================================  ==========================================================
 engine            how                                            known about a round
 ================  =============================================  ==========================================================
-transformers      ``with specviz.record(model, tokenizer)``      drafted tokens, q, p, the target's top tokens, times
+transformers      ``with specviz.record(model, tokenizer)``      drafted tokens, q, p; the target's top tokens; times
 vLLM, plugin      :mod:`specviz.interop.vllm_plugin`             the same (q where vLLM keeps it), batch size; rejected
                                                                  drafts have text; one file per request
 vLLM, server      ``connect URL``; start it with                 accepted tokens, p, drafted and accepted counts; rejected

@@ -111,7 +111,7 @@ class ChatPrompts:
         for mark, token in zip((*self.marks, "beginning of a text"), (*self._marks, tokenizer.bos_token_id), strict=True):
             if token is None or token == tokenizer.unk_token_id:
                 raise ModelUnavailable(
-                    f"The tokenizer of {name} has no {mark}, so it cannot be told to draw; choose another model."
+                    f"The tokenizer of {name} has no {mark}, so it cannot be asked to draw; choose another model."
                 )
         self._begin = int(tokenizer.bos_token_id)
         self.digest = tokenizer_hash(tokenizer)

@@ -76,13 +76,13 @@ class MethodsTab:
             if page := shared.pages.find(request.session_hash):
                 page.turn_away()
 
-        async def play(event: gr.EventData, request: gr.Request, *runs: Runs) -> Any:
+        async def play_lane(event: gr.EventData, request: gr.Request, *runs: Runs) -> Any:
             return await run_tabs.play(event.name, request, *runs)
 
         tab_page.select(self.opened, filled, [field, filled], **QUIET)
         field.submit(race, text.runs, [field, text.runs], **QUIET)
         field.stop(halt, None, None, queue=False, **QUIET)
-        field.select(play, run_tabs.runs, run_tabs.outputs, **QUIET)
+        field.select(play_lane, run_tabs.runs, run_tabs.outputs, **QUIET)
 
     def opened(self, filled: bool) -> tuple[Any, bool]:
         """Return the recorded lanes when the tab is opened for the first time."""
