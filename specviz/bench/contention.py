@@ -103,7 +103,7 @@ def _rate(decoder: Decoder, other: Decoder | None, load: Callable[[], AbstractCo
         return rate
 
 
-IDLE, SECOND = "idle", "beside an equal run"
+IDLE, SECOND = "idle", "next to an equal run"
 
 
 def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager[object]]]:
@@ -113,7 +113,7 @@ def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager
         "next to a busy loop on each core": busy_loops,
     }
     if browser := chromium_path():
-        scenes["beside a browser playing a run"] = partial(_browser, browser)
+        scenes["next to a browser playing a run"] = partial(_browser, browser)
     else:
         report.say("no browser found, so that load is skipped (set SPECVIZ_CHROMIUM to the path of Chromium)")
     return scenes

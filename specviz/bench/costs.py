@@ -25,7 +25,7 @@ LAPS = (
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
 """Prompts. Several, since the optimal size depends on the text."""
-BUSY = "beside a busy loop"
+BUSY = "next to a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:

@@ -40,7 +40,7 @@ class SharedRuns:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, key: str, owner: str) -> str:
-        """Save a completed run and return the time of deletion, as :meth:`until`.
+        """Save a completed run and return the time of deletion, as from :meth:`until`.
 
         ``owner``: address of the visitor. Raises BadInput if the run is incomplete or exceeds the limits.
         """
@@ -51,8 +51,8 @@ class SharedRuns:
             self._recent = [one for one in self._recent if one[0] > now - HOUR]
             if not self.days or len(text) > LARGEST or sum(owner == other for _, other in self._recent) >= self.each:
                 raise BadInput(
-                    f"The app keeps runs of at most {LARGEST // 1_000_000} MB for {self.days} days, {self.each} an hour from one "
-                    "address, and this one exceeds that. Save the run's file under Traces instead."
+                    f"The app keeps runs of at most {LARGEST // 1_000_000} MB for {self.days} days, {self.each} per hour from "
+                    "one address, and this one exceeds that. Save the run's file under Traces instead."
                 )
             self._recent.append((now, owner))
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class SharedRuns:
             if path is None:
                 raise BadInput(
                     f"The run of this link is no longer kept here. A shared run is deleted after {self.days} days, or earlier if "
-                    "newer ones need its room. A saved trace file of it can be opened under Traces."
+                    "newer ones need its room. If you saved its trace file, open that under Traces."
                 )
             os.utime(path, (time.time(), path.stat().st_mtime))
         if key not in self.store:

@@ -113,8 +113,8 @@ ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
     "tokens per pass, τ, after the first step": lambda trace: number(metrics.tau(trace.steps[1:])),
-    "tokens a second after the first step": lambda trace: number(rate(trace), 1),
-    "milliseconds a step, median": lambda trace: number(_median(trace), 1),
+    "tokens per second after the first step": lambda trace: number(rate(trace), 1),
+    "milliseconds per step, median": lambda trace: number(_median(trace), 1),
     "accepted at depth 1, 2, …, of those reached": lambda trace: (
         " ".join(number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
     ),

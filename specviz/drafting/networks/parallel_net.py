@@ -78,8 +78,8 @@ class ParallelNet(Network):
         super().__init__(config, draft_ids=draft_ids)
         if outputs.shape[-1] != config.hidden:
             raise ModelUnavailable(
-                f"These heads need hidden states of width {config.hidden}, but the target's are "
-                f"{outputs.shape[-1]}: choose the target they were trained for."
+                f"These heads need hidden states of width {config.hidden}, but the target's have width "
+                f"{outputs.shape[-1]}. Choose the target they were trained for."
             )
         self.trunk = nn.Sequential(*(Residual(config.hidden) for _ in range(config.trunk)))
         self.heads = nn.ModuleList(_head(config) for _ in range(config.heads))

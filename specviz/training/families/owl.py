@@ -89,7 +89,7 @@ class Windows:
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield endless windows int64 [token], and count each in ``reads``.
 
-        In the first round, every dialogue gives one window, also across resumptions. The window with the most unread tokens is
+        In the first round, every dialogue gives one window, even across resumptions. The window with the most unread tokens is
         chosen. Dialogues without a half-unread window are skipped, and when all are skipped, a new pass begins.
         """
         times = 1

@@ -55,7 +55,7 @@ def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Reque
     listed = []
     for run in (left, right):
         if run.method not in all_methods() or "text" not in all_methods()[run.method].modality:
-            raise BadInput(f"{run.title} writes no text; run it in its own tab.")
+            raise BadInput(f"{run.title} generates no text; run it in its own tab.")
         own = request_form.method_answer(run.method, dict(run.parameters))
         form = replace(form_state, method=run.method, basics=basics, advanced=advanced, own=own)
         listed.append(replace(request_form.request(form, shared.settings), baseline=True))
@@ -79,7 +79,7 @@ def unlike(left: Run, right: Run) -> str:
 
 ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
     "tokens per pass, τ": lambda trace: pair.number(metrics.tau(trace.steps)),
-    "tokens a second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
+    "tokens per second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
     "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.verdict(trace)) else "–",
 }
 
@@ -172,7 +172,7 @@ def _remembered(run: Run, rehearsals: int) -> str:
 
 
 def race(left: Trace, right: Trace, judged: Verdict) -> str:
-    """HTML bars of the speed-ups on one scale, longer is faster: the baseline, and both sides with their range."""
+    """Return the HTML of the speed-up bars on one scale, longer is faster: the baseline, and both sides with their range."""
     if judged.speeds is None:
         return ""
     sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]

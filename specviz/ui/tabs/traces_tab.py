@@ -107,7 +107,7 @@ def facts(outline: Outline) -> str:
         "sampling": f"temperature {temperature:g}, seed {run.sampling.seed}" if temperature else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
         "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {number(metrics.get('tau'))}",
-        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
+        "speed": f"{rate:.1f} tokens per second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
         "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "incomplete: the file has no end line",
         "recorded": run.recorded_at,

@@ -61,7 +61,7 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
 
 
 def test_a_target_of_another_width_is_refused() -> None:
-    with pytest.raises(ModelUnavailable, match="width 64, but the target's are 32"):
+    with pytest.raises(ModelUnavailable, match="width 64, but the target's have width 32"):
         ParallelNet(ParallelConfig(64, 3, TAP), head())
 
 
