@@ -37,7 +37,7 @@ def execute(options: argparse.Namespace) -> int:
         try:
             config = json.loads(stored.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
-            raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Fetch it again.") from problem
+            raise ModelUnavailable(f"The config.json next to {file.name} cannot be read ({problem}). Restore it.") from problem
     if not config and _LLAMAGEN in tensors:  # LlamaGen checkpoints have no config
         pixels = options.image_size
         if pixels is None or pixels < _PATCH or pixels % _PATCH:

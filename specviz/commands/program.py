@@ -41,7 +41,7 @@ os._exit({passed})
 
 
 def program_in(answer: str) -> str:
-    """Return the code blocks of an answer, or the whole answer if there is none."""
+    """Return the code blocks of an answer, or the whole answer if there are none."""
     return "\n".join(FENCED.findall(answer)) or answer
 
 

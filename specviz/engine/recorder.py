@@ -259,7 +259,7 @@ def _refuse_bad_numbers(pending: Pending) -> None:
     if whose:
         raise ModelUnavailable(
             f"The {whose}'s output for token {finished.context.position + 2} of the text is infinite or NaN: the "
-            "weights are damaged, or too large for the number format. Fetch the model again, or choose a wider format."
+            "weights are damaged, or too large for the number format. Download the model again, or choose a wider format."
         )
 
 

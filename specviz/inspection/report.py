@@ -193,7 +193,7 @@ def _read(
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
         network = network.as_head(name) if isinstance(network, FeatureNet) else network
-        return {"dialect": "of this project"}, network, [f"{name}, which ships with this project, on {loaded.name}"]
+        return {"dialect": "of this project"}, network, [f"{name}, included in specviz, on {loaded.name}"]
     repository = open_repository(name)
     stored = drafting(repository)
     title, tensors, files = layout_of(stored).title, sorted(stored.files), []

@@ -122,7 +122,7 @@ def _custom(request: Request, target: str, most: int) -> Serving:
 def _draft_model(request: Request, target: str) -> Serving:
     if not request.draft or request.draft == "small_draft":
         raise BadInput(
-            "The draft model that ships does not run on vLLM: it computes with the target's own embedding, and its file is not "
+            "The included draft model does not run on vLLM: it computes with the target's own embedding, and its file is not "
             "a checkpoint of an architecture that vLLM has. Name another with --draft."
         )
     config: dict[str, Any] = {

@@ -129,7 +129,7 @@ class DrawingResources(ImageResources):
             return network.runtime(layout_for(network))
 
         if not self.draft_name and kind != "eagle":
-            raise ModelUnavailable(f"No {kind} drafter ships for {loaded.name}; choose another method.")
+            raise ModelUnavailable(f"No {kind} drafter is included for {loaded.name}; choose another method.")
         return cached(loaded.model, ("drafter", kind, self.draft_name), drafter)
 
     def neighbours(self) -> torch.Tensor:
@@ -159,7 +159,7 @@ def prepare(inputs: Inputs) -> Prepared:
     refuse_unused(request, UNUSED)
     loaded = load_image_model(resolve(request.target).name, request.dtype, request.device, progress)
     if request.draft and loaded.name in SHIPPED:
-        raise BadInput(f"{loaded.name} takes no draft, because only the shipped drafters fit this model; leave draft out.")
+        raise BadInput(f"{loaded.name} takes no draft, because only the included drafters fit this model; leave draft out.")
     scale = loaded.guidance if scale is None else scale
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)

@@ -290,7 +290,7 @@ def _same(trace: Trace) -> str:
     """Compare the run's text with the text of autoregressive decoding, in a sentence."""
     baseline = trace.end.baseline if trace.end else None
     if baseline is None:
-        return "Plain decoding was not recorded beside this run."
+        return "Plain decoding was not recorded with this run."
     if baseline.first_divergence is None:
         return "Token for token, this run wrote what plain decoding writes."
     promise = metrics.promise(trace)

@@ -2,7 +2,7 @@
 
 ==========================  ========================================================================================
 SPECVIZ_TARGET              initial target (default smollm2-135m-instruct).
-SPECVIZ_MODELS              models to offer, separated by commas (default the whole catalogue; in a public app, the shipped
+SPECVIZ_MODELS              models to offer, separated by commas (default the whole catalogue; in a public app, the included
                             models and smollm2-135m-instruct).
 SPECVIZ_ANY_MODEL           1 lets visitors enter any hub id or local folder; 0 allows only the offered models (default 1, or
                             0 in a public app).

@@ -128,7 +128,7 @@ def test_one_address_shares_so_many_an_hour_and_others_still_can(tmp_path: Path,
     key = store.new(lines(sample_trace(3)), checked=True)
     for _ in range(2):
         runs.keep(key, "here")
-    with pytest.raises(BadInput, match="2 an hour"):
+    with pytest.raises(BadInput, match="2 per hour"):
         runs.keep(key, "here")
     assert runs.keep(key, "there")
     later = time.time() + 3601

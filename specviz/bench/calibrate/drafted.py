@@ -100,7 +100,7 @@ def medusa(target: str, report: Callable[[str], None] = print) -> Path:
     Raises BadInput unless ``target`` is the default text target.
     """
     if target != DEFAULT_TEXT_TARGET:
-        raise BadInput(f"The shipped heads and their tree are for {DEFAULT_TEXT_TARGET}; choose that target.")
+        raise BadInput(f"The included heads and their tree are for {DEFAULT_TEXT_TARGET}; choose that target.")
     return refit(report)
 
 

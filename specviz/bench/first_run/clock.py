@@ -101,7 +101,7 @@ def draft(report: Report, sizes: Sizes) -> None:
 
 
 def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
-    """Return the median over all steps but the first. (The first step waits for work queued before.)"""
+    """Return the median over all steps but the first. (The first step waits for work queued earlier.)"""
     return statistics.median([of(step) for step in steps[1:] or steps])
 
 

@@ -23,7 +23,7 @@ def merge_lora(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> 
     known = dict(network.named_parameters())
     changed = {key.removesuffix(TALL) for key in factors if key.endswith(TALL)}
     if set(factors) != {key + end for key in changed for end in (TALL, WIDE)}:
-        raise ModelUnavailable(f"{name} is incomplete: every matrix needs both factors. Fetch the file again.")
+        raise ModelUnavailable(f"{name} is incomplete: every matrix needs both factors. Download the file again.")
     for key in changed:
         tall, wide = factors[key + TALL], factors[key + WIDE]
         fits = key in known and tall.shape[1] == wide.shape[0]

@@ -190,7 +190,10 @@ class _File:
 
 
 def main(folder: str, source: IO[bytes]) -> None:
-    """Write until the input ends, at low priority and on all cores; vLLM binds the thread that starts this process to one."""
+    """Write traces until the input ends, at low priority.
+
+    Runs on all cores; vLLM binds the thread that starts this process to one.
+    """
     os.nice(10)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))

@@ -78,8 +78,8 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
         if kind not in METHODS:
             known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
             raise ModelUnavailable(
-                f"{draft} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
-                "that ships with this project."
+                f"{draft} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the "
+                "included network."
             )
         return cached(
             target.model,
@@ -87,7 +87,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
             lambda: read(kind, open_repository(draft, progress), fit_of(loaded.name, target)),
         )
     if kind in METHODS and kind not in KINDS:
-        raise ModelUnavailable(f"No {kind} network ships: name heads that were published for this target as the draft.")
+        raise ModelUnavailable(f"No {kind} network is included. Name heads published for this target as the draft.")
     path = shipped_file(WEIGHTS / f"{kind}.safetensors")
     if card_in(path).get("tokenizer_hash", "") != loaded.tokenizer_hash:
         owner, way = "SmolLM2-135M-Instruct", "a method that needs no trained network"
@@ -121,8 +121,8 @@ def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
     """
     if kind not in VISION:
         raise ModelUnavailable(
-            f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
-            "that needs none."
+            f"No {kind} network is included for {loaded.name}. Name heads published for it as the draft, or choose a method that "
+            "needs none."
         )
     network, runtime = (load(VISION[kind], None, loaded, target) for load in (load_heads, drafting_heads))
     return (runtime, network.steps) if getattr(network.config, "steps", 0) else runtime
@@ -165,7 +165,7 @@ def _shipped(kind: str, path: Path, loaded: LoadedText, target: CausalTarget) ->
     hidden = int(target.model.config.get_text_config().hidden_size)
     if network.config.hidden != hidden:
         raise ModelUnavailable(
-            f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
+            f"The included {kind} network needs hidden states of width {network.config.hidden}, and {loaded.name} has "
             f"{hidden}: choose SmolLM2-135M-Instruct as the target."
         )
     return network

@@ -57,7 +57,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
             raise _no_room(name, places) from problem
         if "backend tokenizer" in str(problem) and not any((folder / file).is_file() for file in _TOKENIZERS):
             raise ModelUnavailable(
-                f"{name} holds no tokenizer.json. Put the tokenizer's files beside the weights in {folder}."
+                f"{name} holds no tokenizer.json. Put the tokenizer's files next to the weights in {folder}."
             ) from problem
         raise ModelUnavailable(
             f"{name} cannot be loaded{what and f' as {what}'} from {folder}: {first_line(problem)}"

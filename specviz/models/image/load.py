@@ -162,7 +162,7 @@ def code_patches(loaded: LoadedImage) -> Tensor | None:
 def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
     if made_for not in (loaded.digest, loaded.codebook_digest):
         raise ModelUnavailable(
-            f"The {what} that ship were trained for a model other than {loaded.name}: choose emoji-64, or train them again "
+            f"The included {what} were trained for a model other than {loaded.name}: choose emoji-64, or train them again "
             f"with `python -m specviz train image_{what}`."
         )
 

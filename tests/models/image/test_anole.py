@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path: Path) -> None:
         run(method="eagle2", target=target, draft=str(drafter(tmp_path / "a", swin_norm=True)), **ASKED)
     with pytest.raises(ModelUnavailable, match="No drafter|drafter"):
         run(method="eagle2", target=target, parameters={"nodes": 8}, **ASKED)
-    with pytest.raises(BadInput, match="takes no draft, because only the shipped"):
+    with pytest.raises(BadInput, match="takes no draft, because only the included"):
         run(method="eagle2", prompt="a red fox", target="emoji-64", draft=str(tmp_path / "a"))
     with pytest.raises(ModelUnavailable, match="has no <racm3:break>"):
         load_image_model(str(folder(tmp_path / "other", "<other>")), "float32", "cpu")
