@@ -24,7 +24,7 @@ COMMANDS = [(name, one) for name, said in ROWS.items() for one in re.findall(r"`
 
 def test_a_row_gives_a_command_or_says_what_is_missing() -> None:
     assert len(ROWS) >= 18
-    assert all("python -m specviz run" in said or said.startswith("No ") for said in ROWS.values())
+    assert all("python -m specviz run" in said or re.search("ot supported|know of no", said) for said in ROWS.values())
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)

@@ -121,7 +121,7 @@ def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
     again = type(net).load(tmp_path / "s.safetensors", (large.codebook.float(),), torch.float32, torch.device("cpu"))
     coarse = torch.arange(9).view(3, 3)
     assert (again.up(coarse) == net.up(coarse)).float().mean() > 0.9
-    with pytest.raises(ModelUnavailable, match="codes of 8 numbers"):
+    with pytest.raises(ModelUnavailable, match="codes of dimension 8"):
         type(net).load(tmp_path / "s.safetensors", (torch.eye(4),), torch.float32, torch.device("cpu"))
 
 

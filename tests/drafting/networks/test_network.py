@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Te
     with pytest.raises(ModelUnavailable, match="does not hold the weights of a .*: fetch the file again"):
         load(net, path, shared)
     write_weights(path, tensors, {})
-    with pytest.raises(ModelUnavailable, match="choose a file that"):
+    with pytest.raises(ModelUnavailable, match="choose a file written by"):
         load(net, path, shared)
 
 

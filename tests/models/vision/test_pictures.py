@@ -258,7 +258,7 @@ def test_none_and_ten_pictures_are_refused_and_one_in_a_list_is_not() -> None:
     for nothing in (None, []):
         with pytest.raises(BadInput, match="There is no picture. Choose one"):
             one_picture(nothing)
-    with pytest.raises(BadInput, match="There are 10 pictures; a run asks about one"):
+    with pytest.raises(BadInput, match="There are 10 pictures; a run uses one"):
         one_picture([written(halves())] * 10)
     assert one_picture([written(halves())]).image.size == (40, 20)
     assert one_picture(written(halves())).image.size == (40, 20)
