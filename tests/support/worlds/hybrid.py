@@ -14,6 +14,7 @@ from specviz.engine.sampling import Warp
 from specviz.targets.hybrid import HybridSession, HybridTarget
 from tests.support.rounds import entries
 from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
+from tests.support.tiny.networks import block_fill
 from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
@@ -42,6 +43,8 @@ def compose(
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
     parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
+    if name in ("dflash", "dspark"):  # the drafters of other methods are untried here
+        parts = parts.using(drafter_weights=lambda kind: block_fill(found, kind).runtime())  # type: ignore[arg-type]
     return composed(name, values, parts)
 
 

@@ -106,12 +106,14 @@ def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
 def resources(
     target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None, noise: float = 0.02, whole: bool = False
 ) -> TinyResources:
-    """All that a method may ask for; the draft model is the target with ``noise`` on its weights."""
-    integers = target.number_format == torch.int8
-    model = perturbed(tiny_llama(context=target.context_length) if integers else target.model, noise)
-    if integers:
-        pack_int8(model, "tiny draft")
-    draft = TextTarget(model, "tiny draft", (), target.tier)
+    """All that a method may ask for; the draft model is the target with ``noise`` on its weights, if all its layers attend."""
+    draft = None
+    if isinstance(target, TextTarget):
+        integers = target.number_format == torch.int8
+        model = perturbed(tiny_llama(context=target.context_length) if integers else target.model, noise)
+        if integers:
+            pack_int8(model, "tiny draft")
+        draft = TextTarget(model, "tiny draft", (), target.tier)
     return parts_for(target, warp, draft, memory).using(
         drafter_weights=lambda kind: network(kind, target, whole),
         intermediate=lambda kind: intermediate_of(kind, target),
