@@ -79,8 +79,10 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     except BrokenOff as problem:
         raise BadInput(f"Nothing answers at {place}: {problem} Is the server running, and is this its address?") from None
     if status in (401, 403):
-        words = "the server refuses this key" if key else "the server needs a key; add --key"
-        raise BadInput(f"{base} answers with status {status}: {words}.")
+        raise BadInput(
+            f"{base} answers with status {status}: "
+            f"{'the server refuses this key' if key else 'the server needs a key; add --key'}."
+        )
     if status != 200:
         raise BadInput(f"{place} answers with status {status}; is it an OpenAI-compatible server?")
     try:

@@ -67,7 +67,7 @@ class Serving:
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
         if self.speculative is not None:  # vLLM refuses the metrics option without speculation
-            config = shlex.quote(json.dumps(dict(self.speculative)))
+            config = shlex.quote(json.dumps(self.speculative))
             serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
         return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"SPECVIZ_VLLM_TRACES=FOLDER{own} {serve}"]))
 
@@ -90,11 +90,10 @@ def _lookup(request: Request, target: str) -> Serving:
     own = request.parameters
     if own.occurrence != "earliest" or not own.partial:
         return _custom(request, target, own.copied)
-    config = {
+    return Serving(target, {
         "method": "ngram", "num_speculative_tokens": own.copied,
         "prompt_lookup_max": own.longest, "prompt_lookup_min": min(own.shortest, own.longest),
-    }  # fmt: skip
-    return Serving(target, config)
+    })  # fmt: skip
 
 
 def _suffix(request: Request, target: str) -> Serving:
@@ -103,20 +102,18 @@ def _suffix(request: Request, target: str) -> Serving:
         raise BadInput(f"SuffixDecoding does not run on vLLM as a tree: {_TREE}. Add --param shape=path.")
     if own.offset or own.threshold:
         return _custom(request, target, own.most)
-    config = {
+    cached = ("vLLM remembers the outputs of all its clients, specviz only those of this process.",) if own.remembered else ()
+    return Serving(target, {
         "method": "suffix", "num_speculative_tokens": own.most, "suffix_decoding_max_tree_depth": SUFFIX_DEPTH,
         "suffix_decoding_max_cached_requests": own.remembered, "suffix_decoding_max_spec_factor": own.factor,
         "suffix_decoding_min_token_prob": own.floor,
-    }  # fmt: skip
-    cached = ("vLLM remembers the outputs of all its clients, specviz only those of this process.",) if own.remembered else ()
-    return Serving(target, config, differs=cached)
+    }, differs=cached)  # fmt: skip
 
 
 def _custom(request: Request, target: str, most: int) -> Serving:
     """Serve a drafter of this project in vLLM's slot for a custom class."""
-    own = {"method": request.method, "parameters": vars(request.parameters)}
-    config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
-    return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
+    own = json.dumps({"method": request.method, "parameters": vars(request.parameters)}, sort_keys=True)
+    return Serving(target, {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}, {DRAFTER: own})
 
 
 def _draft_model(request: Request, target: str) -> Serving:
@@ -125,7 +122,7 @@ def _draft_model(request: Request, target: str) -> Serving:
             "The included draft model does not run on vLLM: it computes with the target's own embedding, and its file is not "
             "a checkpoint of an architecture that vLLM has. Name another with --draft."
         )
-    config: dict[str, Any] = {
+    config = {
         "method": "draft_model", "model": _served_name(request.draft, "draft model"),
         "num_speculative_tokens": request.parameters.gamma,
     }  # fmt: skip
@@ -141,13 +138,12 @@ def _eagle3(request: Request, target: str) -> Serving:
             f"EAGLE-3 does not run on vLLM with these parameters: {_TREE}, of a fixed length. "
             "Add --param width=1 --param depth=4 --param nodes=4."
         )
-    config: dict[str, Any] = {"method": "eagle3", "model": HEAD, "num_speculative_tokens": min(own.depth, own.nodes)}
+    config = {"method": "eagle3", "model": HEAD, "num_speculative_tokens": min(own.depth, own.nodes)}
     if request.temperature and own.rule == "without_replacement":
         config["draft_sample_method"] = "probabilistic"
     if request.target not in _HEADED:
         raise BadInput(f"The exported EAGLE-3 head was trained on {_HEADED[0]}, not on {request.target}.")
-    before = f"python -m specviz export-drafter eagle3 --to speculators --out {HEAD}"
-    return Serving(target, config, before=before)
+    return Serving(target, config, before=f"python -m specviz export-drafter eagle3 --to speculators --out {HEAD}")
 
 
 _WAYS: dict[str, Callable[[Request, str], Serving]] = {
@@ -233,7 +229,7 @@ def compared(serving: Serving, found: Known) -> Match:
             unknown.append(name)
         elif _alike(name, value, theirs):
             same.append(f"{name} {short_name(value)}")
-        elif name == "model" and (value == HEAD or theirs.startswith("/") or value.startswith("/")):
+        elif name == "model" and (value == HEAD or "/" in (theirs[:1], value[:1])):
             unknown.append(f"whether {short_name(theirs)} holds the same weights as {short_name(value)}")
         else:
             different.append(f"{name} is {short_name(theirs)} there and {short_name(value)} here")
@@ -244,6 +240,6 @@ def _alike(name: str, ours: str, theirs: str) -> bool:
     if name == "model":
         return PurePosixPath(ours).name == PurePosixPath(theirs).name
     try:
-        return drafter_of(ours) == drafter_of(theirs) if name == DRAFTER else ours == theirs
+        return ours == theirs or (name == DRAFTER and drafter_of(ours) == drafter_of(theirs))
     except BadInput:
-        return ours == theirs
+        return False

@@ -250,10 +250,27 @@ def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_pat
     one.take("server", SERVER, {})
     for prompt in ([1, 2], [3, 4], [5, 6]):
         one.take("start", ["../a", prompt, ASKED], {})
-    files = sorted(tmp_path.glob("*.spectrace.jsonl"), key=lambda file: (len(file.name), file.name))
-    assert [file.name.partition(".spectrace")[0] for file in files] == [".._a", ".._a-2", ".._a-3"]
-    assert [store.read(file).run.prompt for file in files] == ["<1><2>", "<3><4>", "<5><6>"]
+    files = list(tmp_path.glob(".._a-*.spectrace.jsonl"))
+    assert sorted(store.read(file).run.prompt for file in files) == ["<1><2>", "<3><4>", "<5><6>"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_block_drafter_s_rounds_have_the_panel_of_the_block(tmp_path: Path, reported: bool) -> None:
+    one = request_recorder.RequestRecorder(tmp_path)
+    one.take("server", {**SERVER, "run": {**SERVER["run"], "method": "vllm_dflash"}}, {})
+    one.take("start", ["a", [1, 2], ASKED], {})
+    arrays: dict[str, list[Any]] = {
+        "drafted": [4, 5, 6], "p": [0.9, 0.2, 0.1], "sampled": [[4, 7, -1, -1]], "sampled_p": [[0.9, 0.8, 0.0, 0.0]],
+        "top": [[0.9]] * 4, "top_ids": [[4], [7], [6], [1]],
+    }  # fmt: skip
+    one.take("round", [["a"], [3], [False], [0, 5, 6, 7], 4], arrays | ({"q": [0.5, 0.25, 0.125]} if reported else {}))
+    one.take("finish", "a", {})
+    (step,) = store.read(next(tmp_path.glob("a-*.spectrace.jsonl"))).steps
+    (note,) = step.notes
+    assert note.type == "denoised" and [slot["tokens"] for slot in note.data["places"]] == [[4], [5], [6]]
+    assert [slot["probability"] for slot in note.data["places"]] == ([[0.5], [0.25], [0.125]] if reported else [[]] * 3)
+    assert len(step.path) == 1 and step.emitted == (4, 7)
 
 
 def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:
@@ -268,6 +285,6 @@ def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> No
     for _ in range(3):
         request_recorder.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
     request_recorder.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
-    trace = store.read(tmp_path / "a.spectrace.jsonl")
+    trace = store.read(next(tmp_path.glob("a-*.spectrace.jsonl")))
     assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
     assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == 0.25

@@ -11,9 +11,9 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 import numpy as np
 from safetensors.numpy import load, save
 
-from specviz.errors import BadInput
 from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, run_of
+from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import Nanoseconds, Sampling
 from specviz.trace.store import SUFFIX
@@ -38,7 +38,6 @@ MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 """Characters of a file beyond which no step is added; each may take four bytes."""
 _LENGTH = 8
 """Bytes that encode a message's length."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The last pass over the prompt yields the first token: step 1 holds its time."
 WARPED = "p is shown before top-k, top-p and min-p."
 SHARED = "Requests were served together: a step's times are those of the round they shared."
@@ -88,26 +87,25 @@ class RequestRecorder:
             self._start(*content)
         elif kind == "round":
             self._round(arrays, *content)
-        elif content in self._open:
-            self._open.pop(content).close()
+        else:
+            self._finish(content)
+
+    def _finish(self, name: str) -> None:
+        if file := self._open.pop(name, None):
+            file.close()
 
     def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
-        """Open a new file that only this user can read. A number makes the name unique: clients may choose request ids."""
-        self._files += bool(prompt)
-        if prompt and self._files == MOST_FILES + 1:
-            print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
-        if not prompt or self._files > MOST_FILES:
+        """Open a new file that only this user can read. Random letters make the name unique: clients may choose request ids."""
+        if not prompt:
             return
-        if name in self._open:
-            self._open.pop(name).close()
-        begins = _UNSAFE.sub("_", name)[:120]
-        for number in range(1, 2 * MOST_FILES):
-            place = self._folder / f"{begins}{f'-{number}' if number > 1 else ''}{SUFFIX}"
-            with suppress(FileExistsError):
-                file = os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
-                self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
-                return
-        raise BadInput(f"{self._folder} has {number} traces named {begins}; move them to another folder.")
+        self._files += 1
+        if self._files > MOST_FILES:
+            if self._files == MOST_FILES + 1:
+                print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
+            return
+        self._finish(name)
+        file, _ = tempfile.mkstemp(SUFFIX, re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120] + "-", self._folder)
+        self._open[name] = _File(os.fdopen(file, "w", encoding="utf-8"), self._text, prompt, asked, self._server["run"])
 
     def _round(
         self, arrays: Mapping[str, list[Any]], names: list[str], counts: list[int], discarded: list[bool], times: Any, rows: int
@@ -118,15 +116,19 @@ class RequestRecorder:
             if name in self._open and not discarded[place]:
                 of_drafts, of_rows = slice(flat, flat + count), slice(row, row + count + 1)
                 drafted, q, p = (arrays.get(key, [])[of_drafts] for key in ("drafted", "q", "p"))
+                notes = (ServedNote(len(names), 0, count).to_note(),) * (len(names) > 1)
+                if drafted and self._server["run"]["method"] in ("vllm_dflash", "vllm_dspark"):  # one pass fills a chain
+                    slots = [Offer([token], q[at : at + 1], [self._text.of(token)]) for at, token in enumerate(drafted)]
+                    notes += (DenoisedNote(slots).to_note(),)
                 sampled = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
                 round_ = ChainRound(
                     drafted, sampled, Nanoseconds(draft=draft, verify=verify, judge=judge, host=host),
-                    q=q, p=p, accepted=max(0, len(sampled) - 1) if drafted else 0, certain="q" not in arrays, padded=rows,
+                    q=q, p=p, accepted=max(0, len(sampled) - 1), certain="q" not in arrays, padded=rows,
                     top=[
                         list(zip(ids, top, strict=True))
                         for ids, top in zip(arrays["top_ids"][of_rows], arrays["top"][of_rows], strict=True)
                     ],
-                    notes=(ServedNote(len(names), 0, count).to_note(),) if len(names) > 1 else (),
+                    notes=notes,
                 )  # fmt: skip
                 self._open[name].add(round_, arrays["sampled_p"][place], len(names))
             row, flat = row + count + 1, flat + count

@@ -42,6 +42,13 @@ function largest(data) {
   return changes.sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before))[0];
 }
 
+/** What another engine does not report of its block. @param {Data} data */
+function unreported(data) {
+  if (data.some(({ tokens }) => tokens.length > 1)) return "";
+  const bare = data.some(({ probability }) => probability.length) ? "" : " without its probability";
+  return ` The engine reports one token per position${bare}, and no other candidates, corrections or predicted acceptance.`;
+}
+
 /** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   const masks = format.count(data.length, "mask");
@@ -73,7 +80,8 @@ function place(stage, data, moment) {
   const wide = 92 * u;
   const across = Math.max(1, Math.min(data.length, Math.floor(stage.column / wide)));
   const rows = moment.key === "masks" ? 0 : SHOWN;
-  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 18 + (data[0].rate === undefined ? 12 : 28)) * u, rows };
+  const most = Math.min(SHOWN, Math.max(...data.map((slot) => slot.probability.length)));
+  return { u, across, wide: stage.column / across, high: (34 + most * 18 + (data[0].rate === undefined ? 12 : 28)) * u, rows };
 }
 
 /** @param {Step} step @param {AnyNode} node */
@@ -103,7 +111,7 @@ function cell(step, stage, data, at, moment, number) {
 
 /** The position's likeliest tokens, with bars; once corrected, a tick where the bar used to end. @param {Stage} stage @param {number} width */
 const guesses = (stage, slot, left, top, width, most, moment) =>
-  slot.texts.slice(0, SHOWN).map((word, rank) => {
+  slot.texts.slice(0, slot.probability.length && SHOWN).map((word, rank) => {
     const { u } = stage;
     const high = top + (38 + rank * 18) * u;
     const corrected = slot.given.length > 0 && moment.key !== "resolved";
@@ -160,11 +168,12 @@ function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.length) return svgKit.caption("There was no room for a block in this step.");
   const drawMoment = (moment) =>
-    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
+    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment) + unreported(data)));
   const moments = momentsOf(data, step);
   const bar = box(-7, -1, 14, 2.4, "sv-q", 1);
   const corrected = data.some((slot) => slot.given.length);
-  const legend = svgKit.key([bar, "probability at its position"], ...(corrected ? [[line(0, -4, 0, 4, "sv-threshold-line"), "before the correction"]] : []));
+  const drawn = data.some((slot) => slot.probability.length) ? [[bar, "probability at its position"]] : [];
+  const legend = svgKit.key(...drawn, ...(corrected ? [[line(0, -4, 0, 4, "sv-threshold-line"), "before the correction"]] : []));
   return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), legend, svgKit.more(stage, lengths(stage, step)));
 }
 
