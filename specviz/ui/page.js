@@ -2,8 +2,8 @@
 () => {
   const root = document.documentElement;
   const KEY = "specviz-theme";
-  const store = { get: () => { try { return localStorage.getItem(KEY); } catch { return null; } },
-    set: (value) => { try { localStorage.setItem(KEY, value); } catch { /* a private window keeps nothing */ } } };
+  const store = { get: (key = KEY) => { try { return localStorage.getItem(key); } catch { return null; } },
+    set: (value, key = KEY) => { try { localStorage.setItem(key, value); } catch { /* a private window keeps nothing */ } } };
 
   /** The element nearest to an event's target that matches a selector. @param {any} event @param {string} selector @returns {HTMLElement | null} */
   const closest = ({ target }, selector) => (target && target.closest ? target.closest(selector) : null);
@@ -59,6 +59,10 @@
     if (skip) {
       event.preventDefault();
       [...all(String(skip.dataset.to))].find((one) => one.getClientRects().length)?.focus();
+    }
+    if (closest(event, ".sp-offer button")) {
+      welcome(false);
+      openTab()?.focus();
     }
     // A link to another tab, such as in a lesson.
     const link = closest(event, 'a[href^="?tab="]');
@@ -146,6 +150,12 @@
   const word = (tab) => tab.textContent.trim().toLowerCase();
   const openTab = () => tabs().find((tab) => tab.getAttribute("aria-selected") === "true" || tab.classList.contains("selected"));
 
+  // A first visitor who followed no link is offered the story on the opening page.
+  const VISITED = "specviz-visited";
+  const welcome = (isNew) => { root.classList.toggle("sp-new", isNew); if (!isNew) store.set("yes", VISITED); };
+  if (!store.get(VISITED) && [...query().keys()].every((name) => name.startsWith("__"))) welcome(true);
+  window.addEventListener("pagehide", () => store.set("yes", VISITED));
+
   /** The visible lesson and its page. */
   function lesson() {
     const shown = find(".sp-lesson[data-lesson]");
@@ -158,7 +168,7 @@
     const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
     const tab = openTab();
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
-    for (const part of ["play", "methods"]) if (tab && word(tab) !== part) set(part, null);
+    for (const part of ["play", "story", "methods"]) if (tab && word(tab) !== part) set(part, null);
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
     /** @param {Stage | null | undefined} viewer */
@@ -210,6 +220,8 @@
   function turn() {
     for (const tab of inBar()) tab.tabIndex = tab === openTab() ? 0 : -1;
     for (const host of document.querySelectorAll(".specviz-host")) hold(host.specviz && host.specviz.stage);
+    const open = openTab();
+    if (open && word(open) === "story") welcome(false);
     writeSoon();
   }
 

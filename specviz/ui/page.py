@@ -59,7 +59,7 @@ def script_address(script: Callable[[], str] = bundle.script) -> str:
 
 ARRIVING = """<script>(() => {{
 const query = new URLSearchParams(location.search), tabs = {tabs};
-window.specvizTab = query.get("tab") || tabs[query.get("trace")] || "";
+window.specvizTab = query.get("tab") || tabs[query.get("trace")] || (query.has("story") ? "story" : "");
 if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 }})()</script>"""
 """JavaScript that determines the tab from the URL and hides the tabs until page.js opens the right one."""
@@ -191,8 +191,9 @@ def build(shared: AppState) -> gr.Blocks:
                 CompareTab(shared, opened, text)
             with gr.Tab("Methods", id="methods") as opened:
                 MethodsTab(shared, opened, text, run_tabs, LATER % (script_address(bundle.field), "field"))
-            with gr.Tab("Play", id="play"):
-                gr.HTML("", js_on_load=LATER % (script_address(bundle.play), "play"), apply_default_css=False)
+            for name, script in (("Story", bundle.story), ("Play", bundle.play)):
+                with gr.Tab(name, id=name.lower()):
+                    gr.HTML("", js_on_load=LATER % (script_address(script), name.lower()), apply_default_css=False)
             if course := learn_tab.course(shared):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.LearnTab(shared, course, opened)
@@ -258,6 +259,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 downloads.share_route(shared.archive, shared.presence.address_in),
                 script_route(bundle.script),
                 script_route(bundle.play),
+                script_route(bundle.story),
                 script_route(bundle.share),
                 script_route(bundle.field),
                 examples.route(),

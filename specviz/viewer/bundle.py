@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import tomllib
@@ -37,7 +38,7 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-LATER = ("field/", "play/", "share/")
+LATER = ("field/", "play/", "share/", "story/")
 """Folders of the modules that a page loads on demand."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
@@ -99,6 +100,10 @@ share = partial(later, "share")
 """The Share menu."""
 field = partial(later, "field")
 """The Methods tab."""
+story = partial(later, "story")
+"""The Story tab."""
+TOLD = "eagle3_list"
+"""Recorded run that the story tells."""
 
 
 def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
@@ -111,8 +116,8 @@ def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
 
 def _made(lengths: list[LengthCurves]) -> dict[str, str]:
     """Return the sources of the modules with constants from Python, by name."""
-    style = _constants({"CSS": _sheets(STYLES["field"])})
-    return {"generated": _generated(lengths), "play/measured": _measured(), "field/style": style}
+    style, generated = _constants({"CSS": _sheets(STYLES["field"])}), _generated(lengths)
+    return {"generated": generated, "play/measured": _measured(), "field/style": style, "story/recorded": _recorded()}
 
 
 def _generated(lengths: list[LengthCurves]) -> str:
@@ -142,6 +147,19 @@ def _measured() -> str:
         "date": table["date"],
     }
     return _constants({"CSS": _sheets(STYLES["play"]), "PASSES": passes})
+
+
+def _recorded() -> str:
+    """Return the source of ``story/recorded.js``: a style sheet, the run that the story tells, and the model's size."""
+    path = ASSETS / "traces" / TOLD
+    models = tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8"))
+    values = {
+        "CSS": _sheets(STYLES["story"]),
+        "RUN": gzip.decompress(path.with_suffix(".spectrace.jsonl.gz").read_bytes()).decode(),
+        "NOTE": json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["note"],
+        "WEIGHTS": models["smollm2-135m-instruct"]["parameters"],
+    }
+    return _constants(values)
 
 
 def _constants(values: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from tests.support.traces.samples import lines, sample_trace
 
 pytestmark = pytest.mark.browser
 
-TABS = ("Text", "Vision-language", "Image", "Compare", "Play", "Learn", "Traces", "About")
+TABS = ("Text", "Vision-language", "Image", "Compare", "Story", "Play", "Learn", "Traces", "About")
 STAGES = {"Text": ("#sp-stage",), "Compare": ("#sp-left", "#sp-right"), "Learn": ("#sp-lesson",)}
 SMALLEST = """() => [...document.querySelectorAll('body *')].filter((one) => one.offsetParent &&
   [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) && !one.closest('svg') &&
@@ -35,6 +35,8 @@ def drawn(visitor: AppPage, tab: str) -> None:
     """Wait until the stages of a tab show a run, so that what is looked at is what a visitor sees."""
     if tab == "Play":
         expect(visitor.page.locator(".svp-level")).to_be_visible()
+    if tab == "Story":
+        expect(visitor.page.locator(".sst-nav [aria-current=step]")).to_be_visible()
     for stage in STAGES.get(tab, ()):
         visitor.until(f"{visitor.stage(stage)}.trace.steps.length > 0 && {visitor.stage(stage)}.width > 0")
 

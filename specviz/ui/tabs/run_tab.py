@@ -34,6 +34,11 @@ IDEA = (
 )
 TYPED = "Or type a hub id, folder or .gguf file."
 
+OFFER = (
+    '<span class="sp-offer"><span><b>New here?</b> How one pass writes several tokens, in five minutes.</span>'
+    '<a href="?tab=story">Begin the story</a><button type="button" aria-label="Hide this offer">✕</button></span> '
+)
+
 
 class RunTab(TabParts):
     """Base class of the tabs for running a method, one per modality."""
@@ -355,6 +360,7 @@ class TextTab(RunTab):
 
     modality, prefix, default_method, lines = "text", "sp", "prompt_lookup", 3
     controls = kept = (*RunTab.controls, "draft")
+    idea = f"{OFFER}<span>{IDEA}</span>"
 
     def add_method(self, method: str, note: str = "") -> None:
         """Add the controls for method, target and draft model."""

@@ -17,6 +17,12 @@ function runsOnPage() {
 }
 /** @typedef {NonNullable<ReturnType<typeof costs.ofRun>>} Run */
 
+/** The machine of a run, by the run's own passes; null if no pass was wide. @param {Run} run @returns {import("./machines.js").Machine | null} */
+function machineOf(run) {
+  const curve = costs.curveOf(run.passes);
+  return curve && { name: "page", words: "", source: `measured in this page’s run of ${run.title} on ${run.device}`, curve, upto: curve.rows[curve.rows.length - 1] };
+}
+
 /** @returns {import("./world.js").Level} */
 export function laboratory() {
   let [scene, machine, at] = [SCENES[0], MACHINES[0], 3];
@@ -66,10 +72,11 @@ export function laboratory() {
   }
 
   function use(name) {
-    machine = name === "page" ? machine : MACHINES.find((one) => one.name === name) || MACHINES[0];
+    const own = name === "page" ? runs.map(machineOf).find(Boolean) : null;
+    machine = own || MACHINES.find((one) => one.name === name) || MACHINES[0];
     if (machine.name === "roof") machine = roof(100), ridge.set(100);
     setting.curve = machine.curve;
-    choice.value = name;
+    choice.value = machine.name;
   }
 
   function begin(name) {
@@ -86,14 +93,14 @@ export function laboratory() {
   /** Take the figures of a run: its acceptance by depth, its draft's cost, its passes. @param {Run} run */
   function take(run) {
     const depth = Math.max(1, Math.round(run.depth));
-    const curve = costs.curveOf(run.passes);
-    const mean = curve ? run.passes.reduce((sum, { rows }) => sum + rows, 0) / run.passes.length : 2;
+    const own = machineOf(run);
+    const mean = own ? run.passes.reduce((sum, { rows }) => sum + rows, 0) / run.passes.length : 2;
     const width = Math.min(8, Math.max(1, Math.round((mean - 1) / depth)));
     scene = { ...SCENES[0], name: "" };
-    if (curve) machine = { name: "page", words: "", source: `measured in this run on ${run.device}`, curve, upto: curve.rows[curve.rows.length - 1] };
+    machine = own || machine;
     setting = { accept: run.accept.slice(0, 12), draft: run.draft / depth, rest: run.rest, width, second: 0, batch: 1, curve: machine.curve };
     at = Math.min(depth, setting.accept.length);
-    choice.value = "page";
+    choice.value = machine.name;
     sync();
     dom.say(says, `${run.title} on this page: measured ${two(run.measured)}×, predicted ${two(run.predicted)}× (τ ${two(run.tau)} ÷ (${two(run.draft)} + ${two(run.verify)} + ${two(run.rest)})).`);
     scenes.press("");
@@ -112,7 +119,8 @@ export function laboratory() {
   const second = slider("Second chance", { min: 0, max: 0.8, step: 0.05, value: 0.3, show: two, title: "The share that each further sibling catches of what the earlier ones missed" }, (value) => ((setting.second = value), draw()));
   const batch = slider("Requests per pass", { min: 0, max: 7, value: 0, show: (value) => String(2 ** value) }, (value) => ((setting.batch = 2 ** value), draw()));
   const ridge = slider("Rows that one read hides", { min: 4, max: 256, step: 4, value: 100 }, (value) => ((machine = roof(value)), (setting.curve = machine.curve), draw()));
-  const choice = dom.h("select", { "aria-label": "What a pass costs" }, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), dom.h("option", { value: "page", hidden: true }, "The run on this page"));
+  const measured = dom.h("option", { value: "page" }, "Measured: the run on this page");
+  const choice = dom.h("select", { "aria-label": "What a pass costs" }, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), measured);
   choice.addEventListener("change", () => (use(choice.value), draw()));
 
   const here = dom.button("It pays most here", "", () => {
@@ -145,7 +153,7 @@ export function laboratory() {
       text: says,
       figure: [
         gains.host, formula,
-        dom.h("div", { class: "svp-pair" }, dom.h("div", {}, clock.host, dom.h("p", { class: "svp-why" }, "Time as length, in target passes over one row. The dots are what is saved.")), dom.h("div", {}, roofline.host, why, source)),
+        dom.h("div", { class: "svp-pair" }, dom.h("div", {}, clock.host, dom.h("p", { class: "svp-why" }, "Time as length, in target passes over one row. The dots are what is saved. ", dom.h("a", { href: "?tab=story&story=3" }, "Why a wide pass is nearly free, and when it is not"), ".")), dom.h("div", {}, roofline.host, why, source)),
       ],
       tools: [scenes.element, own, dom.h("p", { class: "svp-why" }, "Acceptance by depth: drag"), handles.host, dom.h("div", { class: "svp-two" }, draft.element, batch.element, width.element, second.element), dom.h("div", { class: "svp-two" }, dom.h("label", { class: "svp-slider" }, dom.h("span", {}, "What a pass costs"), choice), ridge.element), quest.element],
     }),
@@ -153,6 +161,7 @@ export function laboratory() {
     reset() {},
     show() {
       runs = runsOnPage();
+      measured.hidden = !runs.some(machineOf);
       own.replaceChildren(...runs.map((run) => dom.button(`${run.title}: ${two(run.measured)}×`, "Use this run's own numbers", () => take(run), { class: "svp-run" })));
       draw();
     },

@@ -8,12 +8,21 @@ import { PASSES } from "./measured.js";
 const assumed = (rows) => (1 + rows / 32) / (1 + 1 / 32);
 const WIDTHS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** A pass that reads its weights in the time in which it can compute `ridge` rows. @param {number} ridge @returns {Machine} */
-export const roof = (ridge) => ({
-  name: "roof", words: "A roofline",
-  source: "time = max(reading, computing). For 8 billion 16-bit weights at 4.8 TB/s and 500 TFLOP/s both are equal at about 100 rows",
-  curve: { rows: [1, ridge, 2 * ridge], cost: [1, 1, 2] }, upto: Infinity,
-});
+/**
+ * A roofline: reading 16-bit weights takes as long as computing with them for FLOP/s ÷ bytes per second rows.
+ * @param {string} name @param {string} words @param {string} source @param {number} ridge @returns {Machine}
+ */
+const roofline = (name, words, source, ridge) => ({ name, words, source, curve: { rows: [1, ridge, 2 * ridge], cost: [1, 1, 2] }, upto: 1 });
+
+/** The one to set by hand: a pass reads its weights in the time in which it can compute `ridge` rows. @param {number} ridge */
+export const roof = (ridge) => roofline("roof", "A roofline to set", "a roofline, not measured: time = max(reading, computing), equal at the rows that you set", ridge);
+
+/** From a device's published peaks. @param {string} name @param {string} words @param {number} flops in TFLOP/s @param {number} bandwidth in TB/s */
+function published(name, words, flops, bandwidth) {
+  const ridge = Math.round(flops / bandwidth);
+  const peaks = `${flops} TFLOP/s ÷ ${bandwidth} TB/s = ${ridge} rows, weights in 16 bits`;
+  return roofline(name, `${words}, roofline`, `a roofline from published peaks, not measured: ${peaks}. Real passes reach neither`, ridge);
+}
 
 /** @type {Machine[]} */
 export const MACHINES = [
@@ -29,6 +38,9 @@ export const MACHINES = [
     name: "card", words: "RTX 3090, 27 billion weights", curve: { rows: [1, 8], cost: [1, 1 + 7 * 0.27] }, upto: 8,
     source: "published for llama.cpp: each further row costs 0.25 to 0.29 of a step (thc1006/qwen3.8-speculative-decoding-rtx3090)",
   },
+  published("t4", "NVIDIA T4", 65, 0.32),
+  published("h100", "NVIDIA H100 SXM", 989, 3.35),
+  published("laptop", "Laptop, Apple M2", 3.6, 0.1),
   roof(100),
   {
     name: "flat", words: "vLLM, in the price of a level", curve: { rows: [1, 8], cost: [1, 1] }, upto: 8,

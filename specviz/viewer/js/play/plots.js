@@ -62,7 +62,7 @@ export function gains(move) {
     const peak = !seen && best > 0;
     set(top, { cx: x(best), cy: y(all[best]), r: peak ? 6 : 0 });
     const crowded = runs.some(({ depth, measured }) => Math.abs(x(depth) - x(best)) < 120 && Math.abs(y(measured) - y(all[best]) + 12) < 26);
-    place(label, clamp(x(best), LEFT + 60, width - 60), y(all[best]) - (crowded ? 42 : 16), peak ? `${two(all[best])}× at γ = ${best}` : "");
+    place(label, clamp(x(best), LEFT + 60, width - 60), Math.max(14, y(all[best]) - (crowded ? 42 : 16)), peak ? `${two(all[best])}× at γ = ${best}` : "");
     place(said, clamp(x(at), LEFT + 40, width - 40), y(all[at]) + 28, at === best && peak ? "" : `${two(all[at])}×`);
   }
   return drawing;
