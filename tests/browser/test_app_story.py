@@ -90,8 +90,7 @@ def test_the_stage_is_driven_to_the_phase_of_each_chapter(reader: AppPage) -> No
         at_chapter(reader, number)
         page.wait_for_timeout(150)
         seen[name] = {
-            kind: page.locator(f".sst-stage .sv-moving-node.sv-is-{kind}, .sst-stage .sv-node.sv-is-{kind}").count()
-            for kind in ("accepted", "rejected", "bonus")
+            kind: page.locator(f".sst-stage .sv-tree .sv-node.sv-is-{kind}").count() for kind in ("accepted", "rejected", "bonus")
         }
         said = page.locator(".sst-stage .sv-tree").get_attribute("aria-label")
         wanted = {"draft": "22 of 328", "verify": "one pass over 22", "judge": "verdict 8 of 8", "commit": "4 of 22 accepted"}
