@@ -100,7 +100,7 @@ def test_methods_are_listed_with_their_bounds(client: Client) -> None:
 def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
     built = page.build(make(Settings(traces=tmp_path), FakeEngine()))
     labels = [block.label for block in built.blocks.values() if isinstance(block, gr.Tab)]
-    assert labels == ["Text", "Vision-language", "Image", "Compare", "Methods", "Play", "Traces", "About"], (
+    assert labels == ["Text", "Vision-language", "Image", "Compare", "Methods", "Story", "Play", "Traces", "About"], (
         "lessons need recordings"
     )
 

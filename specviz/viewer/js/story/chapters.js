@@ -26,7 +26,7 @@ export const chapters = (n) => [
     figure: "lane",
     says: [
       ["A language model writes in tokens: words, or pieces of words. This one, SmolLM2, was asked: “", n.prompt, "”"],
-      ["Each token takes one pass through the whole model, and no pass can begin before the last one has ended, because it needs the token that came out. So ", b(`${n.tokens} tokens are ${n.tokens} passes`), ", one behind the other: ", b(time(n.plain)), "."],
+      ["Each token takes one pass through the whole model, and no pass can begin before the previous one has ended, because it needs the token that came out. So ", b(`${n.tokens} tokens are ${n.tokens} passes`), ", one after another: ", b(time(n.plain)), "."],
     ],
   },
   {
@@ -34,7 +34,7 @@ export const chapters = (n) => [
     figure: "odds",
     says: [
       ["A pass does not give a word. It gives a ", b("probability for every token"), " the model knows: how likely each is to come next."],
-      ["At temperature 0, as here, the likeliest one is written: ", token(n.bonus), ". At higher temperatures one is drawn by these odds."],
+      ["At temperature 0, as here, the likeliest is written: ", token(n.bonus), ". At temperature 1 one would be drawn with these odds."],
       ["Whatever we do to be faster, this must not change."],
     ],
   },
@@ -42,8 +42,8 @@ export const chapters = (n) => [
     title: "The weights’ journey",
     figure: "journey",
     says: [
-      ["Where do the ", b(time(n.alone)), " of a pass go? The model is ", b(`${one(n.weights / 1e6)} million weights`), " of two bytes each, more than fits beside the arithmetic units. So every pass fetches all ", b(megabytes(n.bytes)), " from memory: ", rate(n.rate), "."],
-      ["For one token each weight is then used once, in one multiplication and one addition: little work after so long a journey. The arithmetic mostly waits. Such a pass is bound by ", b("memory bandwidth"), ", not by computing."],
+      ["Where do the ", b(time(n.alone)), " of a pass go? The model is ", b(`${one(n.weights / 1e6)} million weights`), " of two bytes each, more than fits beside the arithmetic units. So every pass fetches all ", b(megabytes(n.bytes)), " from memory; that is ", rate(n.rate), "."],
+      ["For one token each weight is then used once, in one multiplication and one addition: little work after so long a journey. The arithmetic mostly waits. Such a pass is bound by ", b("memory bandwidth"), " rather than by computing."],
     ],
   },
   {
@@ -51,7 +51,7 @@ export const chapters = (n) => [
     figure: "wide",
     says: [
       ["A weight that has arrived can serve several tokens. Passes over ", b(`${n.rows} tokens at once`), " took ", b(time(n.pass)), ` in this run: each token beyond the first added ${time(n.each)}, ${one((100 * n.each) / n.alone)} % of a pass. The rest is paid once: the journey, and the starting of each operation.`],
-      ["It is not free without end. Every token brings its own arithmetic; at this price ", b(Math.round(n.doubled)), " more double the pass. On paper an H100 computes 295 rows in the time it reads its 16-bit weights, but a busy server fills these rows with other people’s requests. ", link("?tab=play&play=cost", "Try other machines"), "."],
+      ["It is not free without end. Every token brings its own arithmetic; at this price some ", b(Math.round(n.doubled)), " more double the pass. On paper an H100 computes 295 rows in the time it reads its 16-bit weights, but a busy server fills these rows with other people’s requests. ", link("?tab=play&play=cost", "Try other machines"), "."],
       ["One question is left. A pass needs the token before it. Where would ", n.rows, " tokens come from?"],
     ],
   },
@@ -61,7 +61,7 @@ export const chapters = (n) => [
     says: [
       ["Someone guesses. A ", b("drafter"), ", small and fast, writes down what the model will probably say. Here it is EAGLE-3, trained for this very model."],
       [`It guesses ${n.levels} tokens deep, and where it is unsure it keeps several ways open, so its guesses are a tree. Of ${n.weighed} that it weighed it sends the best `, b(n.sent), ". Time: ", b(time(n.guessing)), "."],
-      ["Nothing of this is written yet."],
+      ["Nothing of this is written yet. A guess, a pass and a verdict are one ", b("step"), "."],
     ],
   },
   {
@@ -86,17 +86,17 @@ export const chapters = (n) => [
     figure: "commit",
     says: [
       ["The pass has already computed the token after the last kept guess: ", token(n.bonus), ". It is the model’s own word, and it comes with the pass."],
-      ["So a pass never writes less than one token. Were all guesses wrong, only the time of guessing would be lost. Here it wrote ", b(`${n.kept.length} guesses + 1 bonus = ${n.kept.length + 1} tokens`), "."],
+      ["So a pass never writes less than one token. Were all guesses wrong, only time would be lost: that of guessing, and of the wider pass. Here it wrote ", b(`${n.kept.length} guesses + 1 bonus = ${n.kept.length + 1} tokens`), "."],
     ],
   },
   {
     title: "The bill",
     figure: "bill",
     says: [
-      [`${n.rounds} such rounds wrote the ${n.tokens} tokens, the same ones: `, b(`τ = ${n.tau.toFixed(2)}`), " a round. One at a time, a round’s tokens would cost ", dom.h("span", { class: "sst-product" }, "τ · t", dom.h("sub", {}, "alone")), ". Divide this by what the round did cost:"],
+      [`${n.rounds} such steps wrote the ${n.tokens} tokens, the same ones: `, b(`τ = ${n.tau.toFixed(2)}`), " a step. One at a time, the tokens of a step would cost ", dom.h("span", { class: "sst-product" }, "τ · t", dom.h("sub", {}, "alone")), ". Divide this by what the step did cost:"],
       [dom.h("span", { class: "sst-formula" }, dom.h("span", {}, "τ · t", dom.h("sub", {}, "alone"), " ÷ (t", dom.h("sub", {}, "draft"), " + t", dom.h("sub", {}, "pass"), " + t", dom.h("sub", {}, "rest"), ")"),
         dom.h("span", {}, `= ${n.tau.toFixed(2)} · ${ms(n.alone)} ms ÷ (${ms(n.draft)} + ${ms(n.pass)} + ${ms(n.rest)}) ms`), dom.h("b", {}, `= ${n.speedup.toFixed(2)}×`))],
-      ["It does not always pay: a drafter that is wrong too often or too slow, or a machine with no room for wide passes, makes it a loss. And this run is a good one. ", n.note],
+      ["It does not always pay: a drafter that is wrong too often or too slow, or a machine with no room for wide passes, can make it a loss. And this run is a good one. ", n.note],
     ],
   },
   {
@@ -105,7 +105,7 @@ export const chapters = (n) => [
     says: [
       ["That is speculative decoding. Methods differ in who guesses, in what shape, and in how strictly it is judged. Over twenty of them are recorded here."],
       [dom.h("span", { class: "sst-doors" },
-        link("?tab=text", "Watch this run, step by step"), link("?tab=play&play=one", "Play with the odds"), link("?tab=learn", "Take the lessons"), dom.h("a", { href: "?tab=text", "data-own": "" }, "Run your own prompt"))],
+        link("?tab=text", "Watch a run, step by step"), link("?tab=play&play=one", "Play with the odds"), link("?tab=learn", "Take the lessons"), dom.h("a", { href: "?tab=text", "data-own": "" }, "Run your own prompt"))],
     ],
   },
 ];

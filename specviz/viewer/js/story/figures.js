@@ -1,5 +1,5 @@
 // @ts-check
-// The figures of the story: the stage at a phase of one round, lanes of the race, the odds of a pass, and what passes cost.
+// The figures of the story: the stage at a phase of one step, lanes of the race, the odds of a pass, and what passes cost.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as motion from "../run/motion.js";
@@ -33,13 +33,13 @@ export function figures(stage, element, n) {
   const [alone] = lineUp([trace]).filter(({ kind }) => kind === "baseline").map((lane) => new Lane(lane, null));
   const total = alone.lane.total;
 
-  /** The stage within one phase of the round that is told. @param {string} first @param {string} last @param {number} lasts @param {string} caption */
+  /** The stage within one phase of the step that is told. @param {string} first @param {string} last @param {number} lasts @param {string} caption */
   function phase(first, last, lasts, caption) {
     const { phases } = motion.of(trace.steps[STEP]);
     const from = phases.find(({ name }) => name === first).from;
     const to = phases.find(({ name }) => name === last).to - 1e-6;
     const draw = (/** @type {number} */ done) => (last === "commit" && done === 1 ? stage.seek(STEP, 1) : stage.seek(STEP, from + (to - from) * done));
-    return { element, caption: `Round ${STEP + 1} of ${n.rounds}. ${caption}`, lasts, draw };
+    return { element, caption, lasts, draw };
   }
 
   /** Weights travelling past the rows of one pass, and bars of what passes cost. @param {boolean} many @returns {Figure} */
@@ -69,7 +69,7 @@ export function figures(stage, element, n) {
     rows.map(({ words, p }, at) => dom.h("p", { class: "sst-bar" }, dom.h("code", {}, words), dom.h("span", { class: "sst-track" }, dom.h("span", { class: "sst-parts", style: `width:${82 * p}%` }, dom.h("i", { class: at ? "sst-plain" : "sst-pass", style: "flex:1" })), dom.h("b", {}, format.probability(p))))));
 
   const one = n.tau * n.alone;
-  const bill = [bar("a round", [["sst-guess", n.draft], ["sst-pass", n.pass], ["sst-rest", n.rest]], one), bar(`its ${n.tau.toFixed(2)} tokens one at a time`, [["sst-plain", one]], one)];
+  const bill = [bar("a step", [["sst-guess", n.draft], ["sst-pass", n.pass], ["sst-rest", n.rest]], one), bar(`its ${n.tau.toFixed(2)} tokens one at a time`, [["sst-plain", one]], one)];
   const key = [["sst-guess", "draft"], ["sst-pass", "pass"], ["sst-rest", "judge, commit, host"]].map(([kind, words]) => dom.h("span", {}, dom.h("i", { class: kind }), words));
   const race = dom.h("div", { class: "sst-race" }, lanes.map((lane) => lane.element), dom.h("div", { class: "sst-bars" }, bill.map((each) => each.element), dom.h("p", { class: "sst-key" }, key)));
 
@@ -79,10 +79,10 @@ export function figures(stage, element, n) {
     journey: journey(false),
     wide: journey(true),
     draft: phase("draft", "draft", 3600, "The drafter’s tree grows."),
-    verify: phase("verify", "verify", 2400, "Blue below a guess: p, the model’s probability of it."),
+    verify: phase("verify", "verify", 2400, "Below a guess: amber the drafter’s probability, blue the model’s where it was recorded."),
     judge: phase("judge", "judge", 4200, "Blue is kept, a cross is refused, dots were never judged."),
     commit: phase("commit", "commit", 2600, "The tokens join the text."),
-    bill: { element: race, caption: "The whole run in real time; below, its average round.", lasts: total / 1e6, draw(done) {
+    bill: { element: race, caption: "The whole run in real time; below, its average step.", lasts: total / 1e6, draw(done) {
       for (const lane of lanes) lane.draw(done * total, done === 1);
       for (const each of bill) each.show(Infinity);
     } },

@@ -2,7 +2,7 @@
 // The numbers of the story, in nanoseconds and bytes. All come from the recorded run; only the count of weights is the model's.
 import { baselineTimes } from "../run/verdict.js";
 
-/** The round that is told: four guesses kept, two refused after them, and the model's own word in their place. */
+/** The step that is told: four guesses kept, two refused after them, and the model's own word in their place. */
 export const STEP = 4;
 
 /** Averages over the whole run, whose formula for the speed-up is then exact. @param {Recording} trace @param {number} weights */
@@ -22,7 +22,7 @@ export function ofRun({ steps, ends, end, run }, weights) {
   };
 }
 
-/** What happens in the round that is told. @param {Recording} trace */
+/** What happens in the step that is told. @param {Recording} trace */
 export function ofRound({ steps }) {
   const step = steps[STEP];
   const last = step.path[step.path.length - 1];
