@@ -35,7 +35,7 @@ IDEA = (
 TYPED = "Or type a hub id, folder or .gguf file."
 
 OFFER = (
-    '<span class="sp-offer"><span><b>New here?</b> How one pass writes several tokens, in five minutes.</span>'
+    '<span class="sp-offer"><span><b>New here?</b> See how it works, in five minutes.</span>'
     '<a href="?tab=story">Begin the story</a><button type="button" aria-label="Hide this offer">✕</button></span> '
 )
 
