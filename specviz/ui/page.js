@@ -152,8 +152,12 @@
 
   // A first visitor who followed no link is offered the story on the opening page.
   const VISITED = "specviz-visited";
-  const welcome = (isNew) => { root.classList.toggle("sp-new", isNew); if (!isNew) store.set("yes", VISITED); };
-  if (!store.get(VISITED) && [...query().keys()].every((name) => name.startsWith("__"))) welcome(true);
+  const welcome = (isNew) => {
+    root.classList.toggle("sp-new", isNew);
+    for (const offer of all(".sp-offer")) offer.hidden = !isNew;
+    if (!isNew) store.set("yes", VISITED);
+  };
+  welcome(!store.get(VISITED) && [...query().keys()].every((name) => name.startsWith("__")));
   window.addEventListener("pagehide", () => store.set("yes", VISITED));
 
   /** The visible lesson and its page. */

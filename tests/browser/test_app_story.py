@@ -65,7 +65,7 @@ def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_it
 
 def test_the_offer_opens_the_story_and_a_link_brings_no_offer(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url)) as page:
-        page.page.get_by_role("link", name="Begin the story").click()
+        page.page.get_by_role("link", name="The story in five minutes").click()
         at_chapter(page, 1)
         page.tab("Text")
         expect(page.page.locator(".sp-offer").first).to_be_hidden()

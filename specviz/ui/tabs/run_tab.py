@@ -35,8 +35,8 @@ IDEA = (
 TYPED = "Or type a hub id, folder or .gguf file."
 
 OFFER = (
-    '<span class="sp-offer"><span><b>New here?</b> See how it works, in five minutes.</span>'
-    '<a href="?tab=story">Begin the story</a><button type="button" aria-label="Hide this offer">✕</button></span> '
+    '<span class="sp-offer"><b>New here?</b><span>See how a pass writes several tokens.</span>'
+    '<a href="?tab=story">The story in five minutes</a><button type="button" aria-label="Hide this offer">✕</button></span> '
 )
 
 
