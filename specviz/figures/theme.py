@@ -64,13 +64,8 @@ def markup(text: str) -> str:
 
 def cells(text: str) -> int:
     """Return the width of a text in monospace cells: two for wide characters such as emoji, none for combining marks."""
-    return sum(_cells(character) for character in text)
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    shown = [character for character in text if not unicodedata.combining(character)]
+    return len(shown) + sum(unicodedata.east_asian_width(character) in "WF" for character in shown)
 
 
 def number(value: float | None, digits: int = 2) -> str:
