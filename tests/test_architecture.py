@@ -59,7 +59,7 @@ BUDGETS = {
     "commands": 7_785,
     "drafting": 62_301,
     "engine": 23_199,
-    "figures": 10_245,
+    "figures": 10_238,
     "inspection": 7_033,
     "interop": 19_985,
     "methods": 46_352,
