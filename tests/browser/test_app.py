@@ -336,10 +336,15 @@ def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage
         "\n".join([made[0], json.dumps({**json.loads(made[1]), "nodes": "<img src=x onerror=alert(1)>"})]),
         encoding="utf-8",
     )
-    chooser = visitor.page.locator("#sp-upload-input, input[type=file]").first
-    chooser.set_input_files(bad)
+
+    def upload(file: Path) -> None:
+        with visitor.page.expect_file_chooser() as chooser:
+            visitor.button("Choose a .spectrace.jsonl file").click()
+        chooser.value.set_files(file)
+
+    upload(bad)
     expect(visitor.page.locator(".sp-say-error")).to_contain_text("line 2")
-    chooser.set_input_files(good)
+    upload(good)
     expect(visitor.page.locator("#sp-run input")).to_have_value(
         "opened: STAND, T = 0.8 · Explain why the sky is blue, then copy t…"
     )
