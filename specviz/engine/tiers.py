@@ -90,7 +90,7 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 Outputs = tuple[Tensor, Mapping[int, Any]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
 """Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's numbers [number] to logits [row, vocab]
-and hidden states [row, hidden] by layer. Negative keys are for the session that made the forward."""
+and hidden states [row, hidden] by layer. A negative key holds a list with what its session keeps of the pass."""
 
 
 def is_captured(device: torch.device) -> bool:
@@ -244,8 +244,7 @@ class GraphRunner:
     fused: Callable[[int, int], Forward | None] = lambda width, columns: None
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
-        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's nodes, without padding, and what is for the
-        session.
+        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's nodes, without padding.
 
         The next call may overwrite these tensors.
         """
@@ -257,7 +256,7 @@ class GraphRunner:
         inputs.fill(tree, length, self.numbers)
         self._set_other_rows(inputs, length, tree.shape.depths)
         logits, hidden = self._launch(inputs, length + width)
-        return logits[:nodes], {layer: states if layer < 0 else states[:nodes] for layer, states in hidden.items()}
+        return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def _set_other_rows(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
         """Set the other rows' tokens where their texts still differ from the first row's: usually only at the first root."""

@@ -8,7 +8,7 @@ ancestor mask and a key-value cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -49,9 +49,7 @@ CHUNK = 128
 REWIND = 24
 """Number of earlier states that a session keeps after its first rewind, to rewind without prefilling the whole text again."""
 PASSED = -1
-"""Key of a captured pass's activations among its outputs."""
-Passed = tuple[Activations, dict[int, tuple[Tensor, Callable[[], None]]] | None]
-"""Activations of a pass and, if it is captured, the captured replays of its paths by length: the path's nodes and the replay."""
+"""Key of a captured pass's activations among its outputs, in a list with the captured replays of its paths by length."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
 """Heads to show, as quantiles of decay speed from 0 (slowest)."""
 _LARGEST_SHOWN = 96
@@ -148,7 +146,7 @@ class HybridTarget(LanguageTarget):
             shape = GrownShape((0,) * len(places), above.amax(1) - 1, ancestors)
             attended = {"attention_mask": self.mask(seen), CACHE_ARGUMENT: cache.cache}
             hidden, activations, tapped = self.run(tokens[0], places, shape, pooled.state[0], attended, taps)
-            return self.logits(hidden), {**tapped, PASSED: (activations, {})}
+            return self.logits(hidden), {**tapped, PASSED: [(activations, {})]}
 
         return forward
 
@@ -175,7 +173,7 @@ class HybridSession(CachedSession):
         super().__init__(capacity, taps)
         self._ids: list[int] = []
         self._tree: DraftTree
-        self._passed: Passed
+        self._passed: Any
         # Earlier states with their numbers of tokens, from the first rewind on: targets and tree drafters never rewind.
         self._earlier: list[tuple[int, Carried]] | None = None
 
@@ -183,7 +181,8 @@ class HybridSession(CachedSession):
         pooled.state = pooled.state or (self.carried, self.target.nothing())
         pooled.state[0].put(self.carried)
         self.carried, self._spare = pooled.state
-        return GraphRunner(self.target.padded_forward(pooled, self.taps), pooled, self.taps, self.target.device)
+        target, taps = self.target, self.taps
+        return GraphRunner(target.padded_forward(pooled, taps), pooled, (*taps, PASSED), target.device)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids``. Returns logits of the last position, [1, vocab], and hidden states [position, hidden]."""
@@ -196,8 +195,8 @@ class HybridSession(CachedSession):
         return TargetPass(self.target.logits(hidden[-1:]), tapped)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        scored, state = super().score(tree), self.carried.state
-        return replace(scored, notes=partial(_decay_notes, self.target, self._passed[0], tree.shape, state))
+        scored = super().score(tree)
+        return replace(scored, notes=partial(_decay_notes, self.target, self._passed[0], tree.shape, self.carried.state))
 
     def _scored(self, tree: DraftTree) -> Outputs:
         if self.graph is None:
@@ -209,7 +208,7 @@ class HybridSession(CachedSession):
 
     def resume(self, tree: DraftTree, outputs: Mapping[int, Any]) -> None:
         """Take a captured pass over ``tree`` as the last one, from its ``outputs``."""
-        self._tree, self._passed = tree, outputs[PASSED]
+        self._tree, (self._passed,) = tree, outputs[PASSED]
 
     def _pass(self, tree: DraftTree) -> Outputs:
         target, start, nodes = self.target, self.length, len(tree)
