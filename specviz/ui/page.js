@@ -309,6 +309,18 @@
     load(String(button.dataset.script), () => window.SpecvizViewer?.share?.(/** @type {HTMLElement} */ (find("#sp-sharing")), button, lent));
   }, { once: true });
 
+  // The reading view's script, when a stage first shows it, which may be before this page listens; and the code that made a run's steps.
+  const redrawn = () => { for (const host of document.querySelectorAll(".specviz-host")) host.specviz?.stage.touch("tree"); };
+  document.addEventListener("specviz:read", () => load(String(find("[data-reading]")?.dataset.reading), redrawn), { once: true });
+  redrawn();
+  document.addEventListener("specviz:source", async (event) => {
+    event.preventDefault();
+    const { stage: viewer, take } = /** @type {CustomEvent} */ (event).detail;
+    const answer = await fetch(`${base()}/specviz/file?${new URLSearchParams({ kind: "source", run: nameOf(viewer) })}`).catch(() => null);
+    if (answer && answer.ok) take(await answer.json(), "");
+    else take([], answer && answer.status === 400 ? await answer.text() : "The server did not answer; try again.");
+  });
+
   /** Show a step and a panel on a stage; on one without a run, as soon as its run is loaded. */
   function goTo(id, at) {
     const viewer = stage(id);

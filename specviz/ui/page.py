@@ -68,7 +68,8 @@ if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 def head(tabs: Mapping[str, str]) -> str:
     """Return HTML for the page's head. ``tabs``: tab by name of recorded run, for runs outside the first tab."""
     embedded_tabs = bundle.embedded(json.dumps(tabs))
-    return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
+    scripts = f'<script data-specviz src="{script_address()}" data-reading="{script_address(bundle.reading)}"></script>'
+    return scripts + ARRIVING.format(tabs=embedded_tabs)
 
 
 def script_route(script: Callable[[], str]) -> Route:
@@ -261,6 +262,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 script_route(bundle.play),
                 script_route(bundle.story),
                 script_route(bundle.share),
+                script_route(bundle.reading),
                 script_route(bundle.field),
                 examples.route(),
             ],

@@ -38,7 +38,7 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-LATER = ("field/", "play/", "share/", "story/")
+LATER = ("field/", "play/", "reading/", "share/", "story/")
 """Folders of the modules that a page loads on demand."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
@@ -98,6 +98,8 @@ play = partial(later, "play")
 """The Play tab."""
 share = partial(later, "share")
 """The Share menu."""
+reading = partial(later, "reading")
+"""The reading view, which replay pages contain."""
 field = partial(later, "field")
 """The Methods tab."""
 story = partial(later, "story")
@@ -116,8 +118,8 @@ def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
 
 def _made(lengths: list[LengthCurves]) -> dict[str, str]:
     """Return the sources of the modules with constants from Python, by name."""
-    style, generated = _constants({"CSS": _sheets(STYLES["field"])}), _generated(lengths)
-    return {"generated": generated, "play/measured": _measured(), "field/style": style, "story/recorded": _recorded()}
+    made = {f"{part}/style": _constants({"CSS": _sheets(STYLES[part])}) for part in ("field", "reading")}
+    return {"generated": _generated(lengths), "play/measured": _measured(), "story/recorded": _recorded(), **made}
 
 
 def _generated(lengths: list[LengthCurves]) -> str:

@@ -123,7 +123,12 @@ def page(
 
     def made(data: str, left_out: str = "", form: str = "") -> str:
         notice = f'<p class="specviz-notice" role="note">{html.escape(LEFT_OUT.format(left_out))}</p>' if left_out else ""
-        return document(title, STYLE, bundle.script() + START, BODY.format(notice=notice, options=options + form, trace=data))
+        return document(
+            title,
+            STYLE,
+            bundle.script() + bundle.reading() + START,
+            BODY.format(notice=notice, options=options + form, trace=data),
+        )
 
     if len(text) <= COMPRESS_ABOVE:
         whole = made(bundle.embedded(text))

@@ -77,7 +77,7 @@ def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser: Browser, url:
 def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True)) as phone:
         play, sheet = phone.page.locator("#sp-stage .sv-play"), phone.page.locator("#sp-stage .sv-inspector")
-        play.click()
+        phone.button("Tree").tap()
         for _ in range(4):
             box, tabs = play.bounding_box(), phone.page.locator("#sp-stage .sv-tabs").bounding_box()
             assert box["y"] + box["height"] <= 844 and tabs["y"] + tabs["height"] <= box["y"]
@@ -96,11 +96,15 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(brows
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
 
 
-def test_the_tree_is_on_the_first_screen_of_a_phone(browser: Browser, url: str) -> None:
+def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser: Browser, url: str) -> None:
     with closing(
         AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")
     ) as phone:
         sheet = phone.page.locator("#sp-stage .sv-inspector").bounding_box()
+        draft, turn = phone.page.locator("#sp-stage .sv-read-draft .sv-guess").first, phone.button("Tree")
+        expect(draft).to_be_in_viewport()
+        assert draft.bounding_box()["y"] < turn.bounding_box()["y"] <= sheet["y"] - 44
+        turn.tap()
         tree = phone.page.locator("#sp-stage .sv-scroll").bounding_box()
         assert tree["y"] + tree["height"] <= sheet["y"] + 12 and tree["height"] >= 300
 

@@ -15,7 +15,7 @@ from tests.support.viewer.node import Evaluate
 
 
 def test_the_script_is_safe_to_inline() -> None:
-    script = bundle.script() + bundle.play() + bundle.share() + bundle.field() + bundle.story()
+    script = bundle.script() + bundle.play() + bundle.share() + bundle.field() + bundle.story() + bundle.reading()
     assert "</script" not in script.lower()
     assert "<!--" not in script
     assert bundle.style().count("{") == bundle.style().count("}")
@@ -37,7 +37,7 @@ def test_text_never_becomes_markup() -> None:
 
 
 def test_nothing_asks_the_network() -> None:
-    whole = bundle.script() + bundle.play() + bundle.share() + bundle.field() + bundle.story()
+    whole = bundle.script() + bundle.play() + bundle.share() + bundle.field() + bundle.story() + bundle.reading()
     addresses = set(re.findall(r"https?://[^\s\"'`)]+", whole))
     assert addresses == {"http://www.w3.org/2000/svg"}
     for way in ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "@import", "import("):
@@ -46,7 +46,8 @@ def test_nothing_asks_the_network() -> None:
 
 def test_every_file_is_in_the_bundle_and_small() -> None:
     sheets = {path.relative_to(bundle.HERE).with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
-    assert sheets == {*bundle.STYLES["sheets"], *bundle.STYLES["play"], *bundle.STYLES["field"], *bundle.STYLES["story"]}
+    lazy = ("play", "field", "reading", "story")
+    assert sheets == {*bundle.STYLES["sheets"], *(sheet for part in lazy for sheet in bundle.STYLES[part])}
     for path in [*bundle.SOURCES, *bundle.HERE.rglob("*.css")]:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 330, path.name
     # It travels once, compressed, and is kept; only a replay holds it as it is.
@@ -57,6 +58,7 @@ def test_every_file_is_in_the_bundle_and_small() -> None:
     assert "sst-" not in bundle.script() and len(gzip.compress(bundle.story().encode())) < 62_000
     assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.share().encode())) < 5_900
     assert "svf-" not in bundle.script() and len(gzip.compress(bundle.field().encode())) < 10_500
+    assert "sv-read-" not in bundle.script() and len(gzip.compress(bundle.reading().encode())) < 6_000
 
 
 def test_slimming_takes_comments_only() -> None:

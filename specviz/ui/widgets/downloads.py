@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import threading
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from starlette.types import Scope
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures import card
+from specviz.inspection import method_source
 from specviz.trace import export
 from specviz.trace.store import SUFFIX
 from specviz.ui import theme
@@ -29,6 +31,8 @@ KEPT_BYTES = 64 << 20
 """Maximum size of the cache of compressed files in bytes."""
 LEVEL = 5
 TRACE = "trace"
+SOURCE = "source"
+"""Kind of the source code that made a run's steps, as JSON."""
 EMBED = "embed"
 """Kind of the page that other sites may frame: only the stage of a recorded or shared run, without access to the app around
 it.
@@ -40,6 +44,8 @@ CARD = "card"
 def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, str]:
     """Return the file name and text of a run's export. ``step``: from 1. Raises SpecvizError if the export fails."""
     trace = archive.trace(name)
+    if kind == SOURCE:
+        return "source.json", json.dumps(method_source.of(trace.run.method))
     text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1)
     stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
     at = f"-step-{step}" if kind in export.OF_ONE_STEP else ""

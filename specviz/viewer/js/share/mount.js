@@ -61,7 +61,7 @@ function share(box, button, page) {
     const stage = page.stage();
     if (!stage) return "";
     stage.player.pause();
-    stage.set({ table: false });
+    stage.set({ table: false, reading: false });
     stage.flush();
     return work(stage);
   };

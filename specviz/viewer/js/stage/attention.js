@@ -10,6 +10,13 @@ export function opening({ run, steps }) {
   return Math.max(0, counts.indexOf(Math.max(...counts)));
 }
 
+/** Whether the stage shows the text in chunks in the tree's place: on demand, and first on a phone, unless a lesson or a pair asks about the tree. @param {Stage} stage */
+export function reads({ reading, table, size, options, trace }) {
+  const kind = trace.run ? trace.run.modality : "image";
+  const first = size === "phone" && options.autoplay !== false && kind === "text";
+  return !table && (reading ?? first) && kind !== "image";
+}
+
 /** The last node that a relaxed rule alone kept, else the last one kept, else the token that ended the step. @param {Step} step */
 export function nodeToExplain(step) {
   if (!step) return null;

@@ -1,6 +1,8 @@
 // @ts-check
 // The keyboard, heard only while the focus is inside the stage.
 
+import * as attention from "./attention.js";
+
 const ACTIONS = {
   " ": (stage) => stage.player.toggle(),
   ArrowRight: (stage) => stage.go(stage.cursor + 1),
@@ -12,6 +14,7 @@ const ACTIONS = {
   r: (stage) => stage.rejection(),
   a: (stage) => stage.toggleSlow(),
   t: (stage) => stage.set({ table: !stage.table }),
+  e: (stage) => stage.set({ reading: !attention.reads(stage), table: false }),
   f: (stage) => stage.fullScreen(),
   p: (stage) => stage.toggleProjector(),
   "?": (stage) => stage.toggleKeys(),

@@ -12,6 +12,7 @@ const KEYS = [
   ["Home End", "first or last step"],
   ["V", "picture with verdicts or plain"],
   ["+ − 0", "zoom the tree"],
+  ["E", "read the text, step by step"],
   ["F", "full screen"],
   ["P", "projector mode"],
   ["?", "these keys"],

@@ -38,6 +38,8 @@ export class Stage {
   panels = [];
   frame = 0;
   table = false;
+  /** @type {boolean | null} */
+  reading = null;
   tab = "verdict";
   u = 1;
   slow = false;
@@ -144,7 +146,7 @@ export class Stage {
   open() {
     if (this.fresh) this.player.speed = this.options.speed || Player.comfortable(this.trace);
     const at = this.fresh ? attention.opening(this.trace) : 0;
-    const plays = this.fresh && !at && this.options.autoplay !== false && !this.calm && this.last > 0;
+    const plays = this.fresh && !at && this.options.autoplay !== false && !this.calm && this.last > 0 && !attention.reads(this);
     if (plays && this.player.moves) this.at(0, 0);
     else this.show(at);
     this.fresh = false;

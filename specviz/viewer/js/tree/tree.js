@@ -15,7 +15,6 @@ import { Motion } from "./motion.js";
 import { Roving } from "./roving.js";
 import * as rules from "./rules.js";
 import { StepClock } from "./stepClock.js";
-import { Table } from "./table.js";
 import { waiting } from "./waiting.js";
 
 export class Tree {
@@ -37,7 +36,9 @@ export class Tree {
     this.motion = new Motion();
     this.clock = new StepClock(stage);
     this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg, this.motion.sweep);
-    this.table = new Table(stage);
+    this.sheet = dom.h("div", { class: "sv-table-box", tabindex: "0", role: "region", "aria-label": "Step as a table", hidden: true });
+    this.book = dom.h("div", { class: "sv-reading", hidden: true });
+    this.read = dom.button("Read", "The text, a chunk a step (E)", () => stage.set({ reading: !attention.reads(stage), table: false }));
     this.empty = dom.h("div", { class: "sv-empty" });
     this.coming = dom.h("div", { class: "sv-coming", role: "status" });
     stage.root.append(this.coming);
@@ -48,6 +49,7 @@ export class Tree {
     });
     const tools = dom.toolbar(
       "Tree",
+      this.read,
       dom.button("−", "Smaller: more of the tree (−)", zoom(1 / 1.5), { "aria-label": "Zoom out" }),
       dom.button("Fit", "Fit the tree into its frame (0)", zoom(0)),
       dom.button("+", "Larger: more text (+)", zoom(1.5), { "aria-label": "Zoom in" }),
@@ -60,7 +62,8 @@ export class Tree {
       { class: "sv-card sv-tree-card" },
       dom.h("div", { class: "sv-card-head" }, this.head, this.legend),
       this.scroller,
-      this.table.box,
+      this.sheet,
+      this.book,
       this.empty,
       dom.h("div", { class: "sv-card-foot" }, this.clock.box, this.why, tools),
     );
@@ -176,10 +179,15 @@ export class Tree {
     const { stage } = this;
     const { step, table } = stage;
     this.toggle.setAttribute("aria-pressed", String(table));
-    this.scroller.hidden = table || !step;
-    this.table.box.hidden = !table || !step;
+    const reads = attention.reads(stage);
+    dom.say(this.read, reads ? "Tree" : "Read");
+    this.read.hidden = !stage.trace.run || stage.trace.run.modality === "image";
+    stage.root.toggleAttribute("data-reading", reads && step !== null);
+    this.book.hidden = !reads || !step;
+    this.scroller.hidden = table || reads || !step;
+    this.sheet.hidden = !table || !step;
     if (!step) return this.svg.replaceChildren();
-    if (table) return this.table.draw(step);
+    if (reads || table) return this.views(table);
     const { width, height } = this.room();
     if (!width) return undefined;
     const room = { width: width * stage.zoom, height: (height - 2) * stage.zoom };
@@ -202,6 +210,19 @@ export class Tree {
     return node && this.plan && this.plan.grouped && this.plan.items.has(`chip${node.parent}`);
   }
 
+  /** The reading view or the table; their script is fetched first if the page does not have it. */
+  views(table) {
+    this.motion.stop();
+    const { stage } = this;
+    const { read, Table } = globalThis.SpecvizViewer;
+    if (!read) stage.root.dispatchEvent(new CustomEvent("specviz:read", { bubbles: true }));
+    else if (!this.table) {
+      this.table = new Table(stage, this.sheet);
+      stage.panels.push(read(stage, this.book));
+    }
+    if (table && this.table) this.table.draw(this.step);
+  }
+
   /** The frame's size; measured again only when it may have changed, since measuring makes the browser lay out the page. */
   room() {
     if (!this.size || !this.size.width)
@@ -211,7 +232,7 @@ export class Tree {
 
   /** Redraw a tree whose layout has not changed. */
   repaint() {
-    if (!this.step || !this.plan || this.stage.table) return;
+    if (!this.step || !this.plan || this.stage.table || !this.book.hidden) return;
     const focused = this.svg.contains(document.activeElement);
     this.paint(this.step);
     this.select(focused);
@@ -255,7 +276,7 @@ export class Tree {
 
   select(focused = false) {
     const { stage } = this;
-    if (stage.table) return this.table.select(stage.node);
+    if (stage.table) return this.table?.select(stage.node);
     for (const old of this.svg.querySelectorAll('[aria-selected="true"]')) old.setAttribute("aria-selected", "false");
     const group = this.svg.querySelector(`[data-id="${stage.node}"]`);
     if (group) group.setAttribute("aria-selected", "true");

@@ -6,16 +6,10 @@ import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 
 export class Table {
-  /** @param {Stage} stage */
-  constructor(stage) {
+  /** @param {Stage} stage @param {HTMLElement} box */
+  constructor(stage, box) {
     this.stage = stage;
-    this.box = dom.h("div", {
-      class: "sv-table-box",
-      tabindex: "0",
-      role: "region",
-      "aria-label": "Step as a table",
-      hidden: true,
-    });
+    this.box = box;
     this.box.addEventListener("click", (event) => {
       const row = dom.closest(event, "[data-id]");
       if (row) stage.pick(row.dataset.id === "bonus" ? "bonus" : Number(row.dataset.id));
