@@ -134,17 +134,17 @@ class Room(msgspec.Struct):
 
     def view(self, teacher: bool = False) -> dict[str, Any]:
         """Return what phones are shown: the question once opened, later the answer with the counts. A teacher sees all."""
-        told: dict[str, Any] = {"title": self.title, "state": self.state}
+        state: dict[str, Any] = {"title": self.title, "state": self.state}
         if teacher:
-            told["phones"] = sum(time.monotonic() - seen < AWAY for seen in self.seen.values())
+            state["phones"] = sum(time.monotonic() - seen < AWAY for seen in self.seen.values())
         if (question := self.current) and (teacher or self.state != "ready"):
-            told |= {"number": question.number, "question": question.ask.question, "choices": question.ask.choices}
+            state |= {"number": question.number, "question": question.ask.question, "choices": question.ask.choices}
             if teacher or self.state == "shown":
                 counts = Counter(choice for choice, _ in question.answers.values())
-                told["counts"] = [counts[choice] for choice in range(len(question.ask.choices))]
+                state["counts"] = [counts[choice] for choice in range(len(question.ask.choices))]
             if self.state == "shown":
-                told["answer"] = question.ask.answer
-        return told
+                state["answer"] = question.ask.answer
+        return state
 
     def table(self) -> str:
         """Return all answers as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
