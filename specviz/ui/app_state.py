@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +60,12 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 class Hardware:
-    """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected."""
+    """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected: the seconds that recent runs
+    ``took`` are said instead."""
 
-    def __init__(self, settings: Settings, look: Look = looked) -> None:
+    def __init__(self, settings: Settings, look: Look = looked, took: Collection[float] = ()) -> None:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()
-        self._said = ""
+        self._said, self._took = "", took
         if settings.zero_gpu:
             self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s."
 
@@ -75,7 +78,8 @@ class Hardware:
                 except (OSError, ValueError, subprocess.SubprocessError):
                     logging.getLogger(__name__).exception("the hardware check failed")
                     self._said = FAILED
-            return self._said
+            recent = f" Recent runs took about {statistics.median(tuple(self._took)):.0f} s." if self._took else ""
+            return self._said + recent
 
 
 @dataclass
@@ -102,10 +106,10 @@ class AppState:
 
 def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
     """Build the app's state. ``stream`` and ``look`` replace the engine and the hardware detection in tests."""
-    store = TraceStore()
-    engine = with_servers(stream or (borrowed() if settings.zero_gpu else local), settings.servers)
+    store, took = TraceStore(), deque[float](maxlen=9)
+    engine = with_servers(stream or (borrowed(took) if settings.zero_gpu else local), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
     presence = Presence(settings.proxied)
     archive = Archive(Gallery(settings.traces), store, shared=SharedRuns(store, cache_folder() / "shared", settings.share_days))
     pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
-    return AppState(settings, archive, live, pages, presence, Hardware(settings, look))
+    return AppState(settings, archive, live, pages, presence, Hardware(settings, look, took))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
@@ -50,8 +52,8 @@ class Refusal:
     message: str
 
 
-def borrowed() -> Stream:
-    """Return a stream that runs each request in a GPU process of a ZeroGPU Space.
+def borrowed(took: deque[float]) -> Stream:
+    """Return a stream that runs each request in a GPU process of a ZeroGPU Space. ``took`` receives the seconds of each run.
 
     Only plain data reaches the GPU process, so a run has no memory of earlier runs, and a stop takes effect between two events.
     Models are fetched before a GPU is borrowed. A run ends before the Space's time limit.
@@ -71,7 +73,7 @@ def borrowed() -> Stream:
     def run(request: Request, memory: Memory, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
         fetch(request, progress)
         progress("Waiting for a GPU to load the model", None)
-        events, collector = on_gpu(request), Collector()
+        events, collector, begun = on_gpu(request), Collector(), time.monotonic()
         try:
             for event in events:
                 if isinstance(event, Refusal):
@@ -85,6 +87,7 @@ def borrowed() -> Stream:
                     if collector.end is None:
                         yield stopped(collector.trace, cancel.why)
                     return
+            took.append(time.monotonic() - begun)
         except gr.Error as error:
             # The visitor's quota is used up, or no GPU is free.
             raise SpecvizError(str(error.message)) from None

@@ -7,6 +7,7 @@ import io
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
@@ -50,13 +51,13 @@ class Lender:
             raise
 
 
-def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine.Stream:
+def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any, took: deque[float] | None = None) -> engine.Stream:
     """The way to run on a Space, its GPU and its engine replaced."""
     monkeypatch.setitem(sys.modules, "spaces", lender)
     run = types.ModuleType("specviz.pipeline.runner")
     run.stream = stream  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", run)
-    return engine.borrowed()
+    return engine.borrowed(deque() if took is None else took)
 
 
 def replay(request: Request, cancel: threading.Event | None = None) -> Iterator[Any]:
@@ -69,8 +70,9 @@ def events(run: engine.Stream, cancel: Stop | None = None) -> Iterator[Any]:
 
 
 def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list(events(lent(monkeypatch, Lender(), replay)))
-    assert found == list(replay(REQUEST))
+    took = deque[float]()
+    found = list(events(lent(monkeypatch, Lender(), replay, took)))
+    assert found == list(replay(REQUEST)) and len(took) == 1
 
 
 def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
