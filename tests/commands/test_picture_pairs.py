@@ -68,7 +68,7 @@ def test_without_a_named_head_the_reason_is_told(tmp_path: Path, picture: Path, 
     target = qwen_folder(tmp_path / "target")
     asked = ["run", "--method", "eagle3", "--target", str(target), "--image", str(picture), "--prompt", "what is it"]
     assert main(asked) != 0
-    assert "name heads that were published for it as the draft" in capsys.readouterr().err
+    assert "Name heads published for it as the draft" in capsys.readouterr().err
 
 
 @pytest.mark.slow

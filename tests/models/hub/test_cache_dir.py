@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import filelock
@@ -83,7 +84,7 @@ WRITERS: dict[str, tuple[Any, str, Any]] = {
     "flush": (hub, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
     "unpacking": (copies, "convert", _raise(SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"))),
     "tokenizer": (copies, "convert", _raise(OSError(errno.ENOSPC, FULL))),
-    "manifest": (copies, "_write_manifest", _raise(OSError(errno.ENOSPC, FULL))),
+    "manifest": (copies, "json", SimpleNamespace(dumps=_raise(OSError(errno.ENOSPC, FULL)))),
     "lock": (filelock.FileLock, "acquire", _raise(OSError(errno.ENOSPC, FULL))),
 }
 

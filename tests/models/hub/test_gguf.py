@@ -8,6 +8,7 @@ import math
 import os
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,11 +196,11 @@ def test_a_damaged_copy_is_made_again(file: str, tiny_gguf: Path, own_cache: Pat
 
 
 def test_an_interrupted_copy_is_no_copy(tiny_gguf: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(copies, "_write_manifest", interrupt)
+        patched.setattr(copies, "json", SimpleNamespace(dumps=interrupt))
         with pytest.raises(KeyboardInterrupt):
             prepare(str(tiny_gguf))
     assert list((own_cache / "models").iterdir()) == []

@@ -67,7 +67,7 @@ def test_no_other_host_is_asked() -> None:
             events(url, ("http://127.0.0.1:1",))
         allowed = Settings(servers=(url,), any_model=False)
         assert request_form.model(SERVED + url, allowed) == SERVED + url
-        with pytest.raises(BadInput, match="only to the servers that SPECVIZ_SERVERS names"):
+        with pytest.raises(BadInput, match="only to the servers that SPECVIZ_SERVERS named"):
             request_form.model(SERVED + "http://169.254.169.254", Settings(servers=(url,), any_model=True))
 
 

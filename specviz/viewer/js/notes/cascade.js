@@ -186,7 +186,7 @@ function curve(balance, stage) {
     ];
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;
-  const short = `With all times counted, the chain is ${now.gain.toFixed(2)} times as fast as target and drafter alone: the intermediate model ${now.gain > 1 ? "pays off" : "does not pay off"} here.`;
+  const short = `All times counted, the run is ${now.gain.toFixed(2)} times as fast with the intermediate model: it ${now.gain > 1 ? "pays off" : "does not pay off"} here.`;
   const summary =
     `A pass of the intermediate model costs ${format.probability(now.ratio)} of a target pass and may cost at most ` +
     `${format.probability(Math.max(0, now.ratio + margin))} by the published condition (the curve). ${short}`;

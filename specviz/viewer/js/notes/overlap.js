@@ -26,7 +26,7 @@ noteRegistry.register("overlap", {
       noteRegistry.chooser(positions, position, stage),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(position, step, book, Math.max(2, Math.floor((stage.tall / stage.u - 210) / 21))),
+      distributionTable(position, step, book, Math.max(2, Math.floor((stage.tall / stage.u - 221) / 21))),
       dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
     );
   },
