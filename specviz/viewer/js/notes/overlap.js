@@ -16,8 +16,7 @@ noteRegistry.register("overlap", {
     const share = format.probability(position.overlap);
     const book = codes.of(stage.trace.run);
     const summary =
-      `After ${format.quote(node ? node.text : "")} target and drafter share ${share}, the sum of min(p, q): ` +
-      "the probability that one guess drawn from q is kept.";
+      `After ${format.quote(node ? node.text : "")}, a guess drawn from q is kept with probability ${share}, the sum of min(p, q).`;
     const width = `width:${(100 * Math.min(1, position.overlap)).toFixed(1)}%`;
     const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
@@ -26,7 +25,7 @@ noteRegistry.register("overlap", {
       noteRegistry.chooser(positions, position, stage),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(position, step, book, Math.max(2, Math.floor((stage.tall / stage.u - 221) / 21))),
+      distributionTable(position, step, book, Math.max(2, Math.floor((stage.tall / stage.u - 210) / 21))),
       dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
     );
   },
