@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import textwrap
 
 from PIL import Image, ImageDraw, ImageFont
 
+from specviz.errors import BadTrace
+from specviz.figures.unfinished import read_png
 from specviz.palette import LIGHT
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
@@ -17,7 +18,7 @@ SIZE, LEFT, WIDTH = (1200, 630), 60, 1080
 
 
 def draw(trace: Trace) -> bytes:
-    """Draw the card of a run."""
+    """Draw the card of a run. Raises BadTrace if its picture is damaged or too large."""
     card = Image.new("RGB", SIZE, LIGHT.paper)
     pen, judged, plain = ImageDraw.Draw(card), metrics.verdict(trace), trace.baseline.token_ns if trace.baseline else ()
 
@@ -46,9 +47,10 @@ def draw(trace: Trace) -> bytes:
     for ns in plain:
         left, right = right, right + scale * ns
         pen.rectangle((left, 548, max(left, right - 2 * (right - left > 3)), 568), LIGHT.plain)
-    if picture := trace.end and trace.end.picture:
-        with Image.open(io.BytesIO(base64.b64decode(picture))) as drawn:
-            card.paste(drawn.convert("RGB").resize((250, 250), Image.Resampling.NEAREST), (LEFT + WIDTH - 250, 44))
+    if trace.end and trace.end.picture:
+        if (picture := read_png(trace.end.picture)) is None:
+            raise BadTrace("The run's picture is damaged or too large.")
+        card.paste(picture.resize((250, 250), Image.Resampling.NEAREST), (LEFT + WIDTH - 250, 44))
     written = io.BytesIO()
     card.save(written, "PNG")
     return written.getvalue()

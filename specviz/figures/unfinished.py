@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 from collections.abc import Iterator
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from specviz.errors import BadTrace
 from specviz.trace.schema import Codebook, Step, Trace
@@ -21,7 +20,7 @@ UNKNOWN = (200, 200, 200)
 _SIDE = 8
 """Side of a cell in pixels, for a run without a finished row."""
 _MOST = 4096
-"""Maximum width and height in pixels of a band of finished rows."""
+"""Maximum width and height of a PNG in pixels: a small file may decompress to gigabytes."""
 
 
 def unfinished(trace: Trace) -> str:
@@ -54,7 +53,7 @@ def _colours(book: Codebook | None) -> list[Colour]:
     """Return the mean colour of every code; an empty list if the codebook is missing or damaged."""
     try:
         raw = base64.b64decode(book.colours, validate=True) if book is not None else b""
-    except (binascii.Error, ValueError):
+    except ValueError:
         return []
     size = min(book.size, len(raw) // 3) if book is not None else 0
     return [(raw[3 * code], raw[3 * code + 1], raw[3 * code + 2]) for code in range(size)]
@@ -69,12 +68,16 @@ def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
         row = note.data["row"]
         if row < 0:
             raise BadTrace(f"{where}: row is negative; the trace was not written by specviz or is damaged.")
-        try:
-            band = Image.open(io.BytesIO(base64.b64decode(note.data["png"], validate=True)))
-            sound = band.width % columns == 0 and 0 < band.width <= _MOST and band.height <= _MOST
-            pixels = band.convert("RGB") if sound else None
-        except (binascii.Error, ValueError, UnidentifiedImageError, OSError):
-            pixels = None
-        if pixels is None:
+        pixels = read_png(note.data["png"])
+        if pixels is None or pixels.width % columns:
             raise BadTrace(f"{where}: png is not a picture with {columns} cells per row; the trace is damaged.")
         yield row, pixels
+
+
+def read_png(data: str) -> Image.Image | None:
+    """Return the RGB pixels of a trace's PNG in base64; None if it is damaged or too large."""
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=["PNG"]) as png:
+            return png.convert("RGB") if max(png.size) <= _MOST else None
+    except (ValueError, SyntaxError, OSError, Image.DecompressionBombError):
+        return None

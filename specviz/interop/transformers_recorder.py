@@ -38,7 +38,7 @@ METHODS = {
 }
 """Title of each candidate generator's method, and the setting that selects it; other generators use an assistant model."""
 FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
-UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
+NO_TOKENIZER = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
 
 
 @dataclass
@@ -312,7 +312,7 @@ class _Call:
             prompt_pieces=text.pieces([], self._prompt),
             draft="" if assistant in (None, model) else _name(assistant),
             libraries={"torch": torch.__version__, "transformers": transformers.__version__},
-            warnings=(FIRST_PASS, UNTOLD) if isinstance(text, NumberedTokens) else (FIRST_PASS,),
+            warnings=(FIRST_PASS, NO_TOKENIZER) if isinstance(text, NumberedTokens) else (FIRST_PASS,),
         )
 
 

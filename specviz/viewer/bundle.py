@@ -104,7 +104,7 @@ field = partial(later, "field")
 """The Methods tab."""
 story = partial(later, "story")
 """The Story tab."""
-TOLD = "eagle3_list"
+STORY_RUN = "eagle3_list"
 """Recorded run that the story tells."""
 
 
@@ -153,7 +153,7 @@ def _measured() -> str:
 
 def _recorded() -> str:
     """Return the source of ``story/recorded.js``: a style sheet, the run that the story tells, and the model's size."""
-    path = ASSETS / "traces" / TOLD
+    path = ASSETS / "traces" / STORY_RUN
     models = tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8"))
     values = {
         "CSS": _sheets(STYLES["story"]),

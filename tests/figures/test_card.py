@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 
 import pytest
 from msgspec.structs import replace
 from PIL import Image, ImageColor
 
+from specviz.errors import BadTrace
 from specviz.figures import card
 from specviz.palette import LIGHT
 from specviz.trace.schema import Trace
@@ -44,3 +46,24 @@ def test_a_run_without_steps_and_one_that_draws_a_picture() -> None:
     assert drawn(trace.replace(steps=(), end=None)).size == card.SIZE
     corner = drawn(image_trace("lantern")).crop((890, 44, 1140, 294))
     assert corner.getcolors(1) is None or corner.getcolors(1)[0][1] != ImageColor.getrgb(LIGHT.paper)
+
+
+def packed(picture: Image.Image, kind: str = "PNG") -> str:
+    picture.save(written := io.BytesIO(), kind)
+    return base64.b64encode(written.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        "no picture", "AAAA", packed(Image.new("1", (9000, 9000))), packed(Image.new("1", (20_000, 20_000))),
+        packed(Image.new("1", (9, 9)), "BMP"),
+    ],
+    ids=["text", "damaged", "large", "bomb", "another format"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_strangers_picture_is_refused_before_it_is_unpacked(picture: str) -> None:
+    trace = image_trace("lantern")
+    assert trace.end is not None
+    with pytest.raises(BadTrace, match="damaged or too large"):
+        card.draw(trace.replace(end=replace(trace.end, picture=picture)))

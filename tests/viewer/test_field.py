@@ -16,7 +16,8 @@ def run(title: str, *steps: tuple[int, str], plain: int = 0, **more: Any) -> dic
     """A run whose steps take so many ms and write the tokens of a text; the last token of each is the target's own."""
     made = [[ms * MS, len(text.split()) - 1, text.split()] for ms, text in steps]
     return {
-        "name": f"race-{title}", "method": title.lower(), "title": title, "promise": "equal", "tau": 2.0, "speedup": 1.5,
+        "name": f"race-{title}", "method": title.lower(), "title": title, "promise": "equal", "parting": "",
+        "tau": 2.0, "speedup": 1.5,
         "plain": [10 * MS] * plain, "steps": made, **more,
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ WEIGHTS = 134_515_008
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return store.read(ASSETS / "traces" / f"{bundle.TOLD}.spectrace.jsonl.gz")
+    return store.read(ASSETS / "traces" / f"{bundle.STORY_RUN}.spectrace.jsonl.gz")
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ def lane(name: str, trace: Trace) -> dict[str, Any]:
         "method": trace.run.method,
         "title": trace.run.title,
         "promise": metrics.promise(trace),
+        "parting": metrics.parting(trace),
         "tau": metrics.tau(trace.steps),
         "speedup": verdict and verdict.speedup,
         "plain": trace.baseline.token_ns if trace.baseline else (),

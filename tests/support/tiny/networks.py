@@ -52,7 +52,8 @@ def filled(net: nn.Module, target: TextTarget, std: float | Callable[[Tensor], f
     for weight in net.parameters():
         spread = (std(weight) if callable(std) else std) if weight.ndim > 1 or vectors is None else vectors
         if spread:
-            weight.data.normal_(std=spread)
+            # Drawn on the CPU, so that a network is the same on every device.
+            weight.data.copy_(torch.empty(weight.shape, dtype=weight.dtype).normal_(std=spread))
     return net.to(target.dtype).to(target.device).eval().requires_grad_(False)
 
 

@@ -43,7 +43,8 @@ def test_a_lane_has_the_clock_and_the_words_of_its_run() -> None:
     assert judged and found["speedup"] == judged.speedup and found["tau"] == metrics.tau(trace.steps)
     assert sum(ns for ns, _, _ in found["steps"]) == sum(step.time.total for step in trace.steps)
     assert "".join("".join(pieces) for _, _, pieces in found["steps"]) == "".join("".join(one.pieces) for one in trace.steps)
-    assert found["promise"] == metrics.promise(trace) and len(found["plain"]) == len(trace.baseline.token_ns)
+    assert (found["promise"], found["parting"]) == (metrics.promise(trace), metrics.parting(trace))
+    assert len(found["plain"]) == len(trace.baseline.token_ns)
 
 
 def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_path: Path) -> None:

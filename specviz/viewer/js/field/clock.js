@@ -111,15 +111,16 @@ export function clock(field) {
 
   /** @param {Lane} lane */
   function row(lane) {
-    const canvas = dom.h("canvas", { class: "svf-canvas", role: "img", "aria-label": `${lane.title}: ${lane.steps.length} steps in ${format.time(lane.total)}` });
+    const canvas = dom.h("canvas", { class: "svf-canvas", role: "img", "aria-label": `${lane.title}: ${lane.steps.length} steps in ${format.time(lane.total)}${lane.parting && `; its text differs from the autoregressive one ${lane.parting}`}` });
     if (!lane.name) return { lane, canvas, tick: null, item: dom.h("li", { class: "svf-lane svf-plain" }, dom.h("span"), dom.h("span", { class: "svf-name" }, lane.title), dom.h("span", { class: "svf-facts" }, dom.h("b", {}, "1.00×"), dom.h("span", {}, "τ 1.00"), dom.h("span", {}, "exact")), canvas) };
     const tick = /** @type {HTMLInputElement} */ (dom.h("input", { type: "checkbox", "aria-label": `Compare the trees of ${lane.title}`, title: "Compare its trees with another method's" }));
     tick.checked = chosen.includes(lane.name);
     tick.addEventListener("change", () => choose(tick.checked ? [...chosen.slice(-1), lane.name] : chosen.filter((name) => name !== lane.name)));
     const kind = promise(lane);
+    const parted = lane.parting && `Exact but for rounding: this text differs from the autoregressive one ${lane.parting}`;
     const facts = dom.h(
       "span", { class: "svf-facts" }, dom.h("b", { title: "Speed-up over the run's own autoregressive run" }, lane.speedup ? `${lane.speedup.toFixed(2)}×` : "–"),
-      dom.h("span", { title: "Tokens per target pass" }, `τ ${lane.tau ? lane.tau.toFixed(2) : "–"}`), dom.h("span", { class: `svf-${kind}`, title: lane.promise === "distribution" ? "Exact in distribution" : kind }, kind),
+      dom.h("span", { title: "Tokens per target pass" }, `τ ${lane.tau ? lane.tau.toFixed(2) : "–"}`), dom.h("span", { class: `svf-${kind}`, title: parted || (lane.promise === "distribution" ? "Exact in distribution" : kind) }, `${kind}${parted ? "*" : ""}`),
     );
     grip(canvas, lane);
     const name = dom.button(lane.title, `Open ${lane.title} on the stage, at this time`, () => field.open(lane.name, stepAt(lane, now)), { class: "svf-name" });

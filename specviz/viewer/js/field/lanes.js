@@ -2,7 +2,7 @@
 // The lanes of all methods on one clock: their order, the part that is in sight, and where two of them begin a step alike.
 import * as format from "../kit/format.js";
 
-/** A run as the server sends it: steps of [time in ns, accepted tokens, emitted pieces], and the times of its autoregressive tokens. @typedef {{ name: string, method: string, title: string, promise: string, tau: number | null, speedup: number | null, plain: number[], steps: [number, number, string[]][] }} Run */
+/** A run as the server sends it: steps of [time in ns, accepted tokens, emitted pieces], and the times of its autoregressive tokens. @typedef {{ name: string, method: string, title: string, promise: string, parting: string, tau: number | null, speedup: number | null, plain: number[], steps: [number, number, string[]][] }} Run */
 /** The same with its clock: `ends` of the steps in ns, and `upto`, the tokens written by then. @typedef {Run & { ends: number[], upto: number[], total: number, words: string }} Lane */
 /** The part of the clock in sight, in ns. @typedef {{ from: number, span: number }} View */
 
@@ -26,7 +26,7 @@ export function baseline(runs) {
   if (!found) return null;
   const words = found.steps.flatMap(([, , pieces]) => pieces);
   const steps = found.plain.map((ns, place) => /** @type {[number, number, string[]]} */ ([ns, 0, [words[place] || ""]]));
-  return prepare({ ...found, name: "", method: "", title: "One at a time", promise: "equal", tau: 1, speedup: 1, steps, plain: [] });
+  return prepare({ ...found, name: "", method: "", title: "One at a time", promise: "equal", parting: "", tau: 1, speedup: 1, steps, plain: [] });
 }
 
 const perToken = (/** @type {Lane} */ { total, upto }) => total / Math.max(1, upto[upto.length - 1] || 0);
