@@ -95,7 +95,10 @@ def check_room(names: Sequence[str], dtype: str = "auto", device: str = "auto") 
 def format_of(name: str, dtype: str, device: torch.device) -> torch.dtype:
     """Return the dtype of the model called ``name``: the user's choice, or for "auto" the model's own or the device's."""
     entry = resolve(name).entry
-    return choose_dtype(entry.dtype or dtype if entry is not None and dtype == "auto" else dtype, device)
+    if entry is not None and dtype == "auto":
+        integers = entry.int8 and device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
+        dtype = "int8" if integers else entry.dtype or dtype
+    return choose_dtype(dtype, device)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

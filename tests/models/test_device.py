@@ -41,6 +41,17 @@ def test_where_the_flags_do_not_settle_it_the_faster_one_wins(
     assert device.choose_dtype("auto", "cpu") == expected
 
 
+@pytest.mark.parametrize(("capability", "expected"), [("AVX512", torch.int8), ("AVX2", torch.float32)])
+def test_models_that_ask_for_it_run_in_int8_on_a_cpu_with_avx512(
+    capability: str, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
+    assert device.format_of("qwen2.5-coder-1.5b-q4", "auto", torch.device("cpu")) == expected
+    assert device.format_of("qwen2.5-coder-1.5b-q4", "bfloat16", torch.device("cpu")) == torch.bfloat16
+    assert device.format_of("qwen2.5-coder-1.5b", "auto", torch.device("cpu")) == torch.float32
+
+
 def test_the_users_word_goes_first() -> None:
     assert device.choose_dtype("float64", "cpu") == torch.float64
     assert device.choose_device("cpu") == torch.device("cpu")

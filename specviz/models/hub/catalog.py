@@ -62,6 +62,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     ``roles``: uses of the model: target, draft model for others of its ``family`` (same tokenizer), or both. ``run_on``: kind of
     machine on which this project ran it, "" if none. ``dtype``: dtype for "auto", if the model and not the machine determines it.
+    ``int8``: whether "auto" is int8 on a CPU with AVX-512.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     run_on: str = ""
     note: str = ""
     dtype: str = ""
+    int8: bool = False
 
     @property
     def status(self) -> str:

@@ -10,6 +10,7 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
+from specviz.models import room
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.models.hub.pairs import PAIRS
 from specviz.trace.schema import Run, Trace
@@ -97,18 +98,19 @@ class RunTab(TabParts):
         """Add the controls, with the settings of the ``first`` run."""
         run = first.run if first else None
         method = run.method if run else self.default_method
-        self.add_method(method, first.note if first else "")
+        target = run.target if run and run.target in [value for _, value in self.targets()] else self.default_target
+        self.add_method(method, target, first.note if first else "")
         self.add_prompt(run.prompt if run else "")
         self.examples = examples.picker(self.modality, f"{self.prefix}-examples")
         self.add_forms(method, run)
 
-    def add_method(self, method: str, note: str = "") -> None:
+    def add_method(self, method: str, target: str, note: str = "") -> None:
         """Add the controls for method and target. ``note``: note of the recorded run."""
         self.method = panels.drop_down(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
-            self.targets(), value=self.default_target, label="Target", allow_custom_value=self.shared.settings.any_model,
-            elem_id=f"{self.prefix}-target", info=TYPED if self.shared.settings.any_model else None,
+            self.targets(), value=target, label="Target", allow_custom_value=self.shared.settings.any_model,
+            elem_id=f"{self.prefix}-target", info=self.about(target),
         )  # fmt: skip
 
     def add_prompt(self, prompt: str) -> None:
@@ -124,6 +126,12 @@ class RunTab(TabParts):
         self.own = request_form.form(own, elem_id=f"{self.prefix}-own")
         with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
             self.advanced = request_form.form(advanced, elem_id=f"{self.prefix}-advanced")
+
+    def about(self, target: str) -> str | None:
+        """Return the text above the target: the size of its download, if it is not here, and that a name may be typed."""
+        note = room.note(target) if target in request_form.offered(self.shared.settings, self.modality) else ""
+        typed = TYPED if self.shared.settings.any_model else ""
+        return " ".join(filter(None, (note and f"{note[0].upper()}{note[1:]}.", typed))) or None
 
     def targets(self) -> Titles:
         """Return the title and name of the targets that the tab offers."""
@@ -351,6 +359,7 @@ class RunTab(TabParts):
         kept = [getattr(self, name) for name in self.kept]
         remember = browser_state.remember(self.prefix)
         gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
+        self.target.change(lambda name: gr.Dropdown(info=self.about(name)), self.target, self.target, queue=False, **QUIET)
         for event in (played, chosen, ran):
             self.figures.on(event.then)
 
@@ -362,12 +371,12 @@ class TextTab(RunTab):
     controls = kept = (*RunTab.controls, "draft")
     idea = f"{OFFER}<span>{IDEA}</span>"
 
-    def add_method(self, method: str, note: str = "") -> None:
+    def add_method(self, method: str, target: str, note: str = "") -> None:
         """Add the controls for method, target and draft model."""
-        super().add_method(method, note)
+        super().add_method(method, target, note)
         self.draft = gr.Dropdown(
             label="Draft model", allow_custom_value=self.shared.settings.any_model, elem_id="sp-draft",
-            **self.fitting(method, self.default_target, request_form.OWN_DRAFT),
+            **self.fitting(method, target, request_form.OWN_DRAFT),
         )  # fmt: skip
 
     def fitting(self, method: str, target: str, draft: str) -> dict[str, Any]:
@@ -435,7 +444,7 @@ class VisionTab(RunTab):
         )  # fmt: skip
         theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
         self.add_prompt(scene.question)
-        self.add_method(self.default_method)
+        self.add_method(self.default_method, self.default_target)
         self.add_forms(self.default_method)
 
     @property

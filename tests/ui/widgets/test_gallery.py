@@ -32,9 +32,9 @@ def test_runs_recorded_on_a_gpu_are_a_group_of_their_own(tmp_path: Path) -> None
     assert found["Recorded on a GPU"] == [("A run of stand", "stand")] and len(found) == 2
 
 
-def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_the_baseline_s_text() -> None:
+def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_a_program_that_ran() -> None:
     opening = Gallery(Settings().traces).default
-    assert opening.run.sampling.temperature == 0 and "chosen from sixty" in opening.note
+    assert opening.run.sampling.temperature == 0 and "passed its check" in opening.note
     assert opening.end.baseline.equal
     assert opening.end.reason == "eos" and 2 <= opening.end.metrics["speedup"] <= 3 and opening.end.message == ""
 

@@ -69,12 +69,12 @@ export class Player {
     stage.touch("ui");
   }
 
-  /** Wait at the beginning until `begin`, if the run has just opened and the reader has not moved yet. */
+  /** Wait at the first step, drawn whole, until `begin`, if the run has just opened and the reader has not moved yet. */
   hold() {
     const { stage } = this;
     if (!this.playing || stage.cursor || stage.picked || stage.slow) return false;
     this.stop();
-    if (this.moves) stage.at(0, 0);
+    stage.show(0);
     stage.touch("ui");
     return true;
   }
