@@ -1,8 +1,8 @@
 """specviz runs speculative decoding live and draws what happens.
 
-``specviz.run(method=..., prompt=...)`` decodes and returns a trace, whose ``show`` puts it on the stage in a notebook;
-``specviz.record(model)`` makes traces of transformers' own ``generate``; ``specviz.figures`` draws them for papers and slides.
-All are imported when first used, so that listing methods or reading a trace needs no torch.
+``specviz.run(method=..., prompt=...)`` decodes and returns a trace, which ``trace.show()`` displays in a notebook;
+``specviz.record(model)`` traces transformers' own ``generate``; ``specviz.figures`` draws traces for papers and slides.
+All three are imported on first use, so that listing methods or reading a trace needs no torch.
 """
 
 from __future__ import annotations

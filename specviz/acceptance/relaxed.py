@@ -58,7 +58,7 @@ def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) ->
     """
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
-    if most <= 0:  # without codes of zero mass too, because the "repository" residual requires an empty region
+    if most <= 0:  # leave out even codes of zero mass, because the "repository" residual requires an empty region
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 

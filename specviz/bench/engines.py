@@ -51,7 +51,7 @@ def _trace(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print one line per method and server: tokens per second (median and range), τ, and texts equal to autoregressive decoding.
+    """Print one line per method and server: tokens per second (median and range), τ, and how many texts equal the baseline's.
 
     Raises BadInput for an argument without a URL.
     """

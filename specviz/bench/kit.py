@@ -215,7 +215,7 @@ def gather(
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
-    """Run every arm on every prompt, with a run of the target alone before, after and between groups of ``between`` arms.
+    """Run every arm on every prompt, with runs of the target alone before and after each group of ``between`` arms.
 
     ``remember``: an arm keeps one memory over all prompts, and the seed changes with the kind. ``measure``: function that
     returns ``more`` of a sample. An arm that cannot run is skipped; ``missing`` of the result gives the reason.

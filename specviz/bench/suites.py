@@ -239,7 +239,7 @@ SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry 
 
 
 def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Run every method on a target of the right modality, then report the number of systems that ran."""
+    """Run every method on a target of the right modality, then report how many of ``SYSTEMS`` ran."""
     ran: set[str] = set()
     for one in SUITES["all"]:
         for samples in one.run(report, target, methods, quick).values():

@@ -30,7 +30,7 @@ TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 """Numbers of columns for which attention is captured. A pass uses the smallest that fits, because its cost grows with them."""
 STRIDE = 256
-"""Columns of a pooled cache beyond the largest pass: compiled code differs for a pass that sees the whole memory."""
+"""Columns of a pooled cache beyond the widest pass, because compiled code differs for a pass over the whole cache."""
 GRAPHS = 24
 """Maximum number of captured passes per cache; the least recently used is evicted."""
 IDLE = 2
@@ -40,9 +40,9 @@ IDLE = 2
 def choose_tier(
     tier: str, device: torch.device, obstacle: str = "", plain: str = "only text models have compiled passes"
 ) -> tuple[str, str]:
-    """Return (tier, warning). "auto" is graph on CUDA without an ``obstacle`` to capturing, else eager; "compiled" is graph too.
+    """Return (tier, warning). "auto" is eager or, on CUDA without an ``obstacle`` to capturing, graph; "compiled" is graph.
 
-    Raises BadInput for an unknown tier, for "graph" with an obstacle, or for "compiled" with a ``plain`` reason against it.
+    ``plain``: reason why passes cannot be compiled, or "". Raises BadInput for an unknown tier, or for one that is ruled out.
     """
     if tier not in TIERS:
         raise BadInput(f"There is no tier {tier!r}; choose one of {', '.join(TIERS)}.")
@@ -90,7 +90,7 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 Outputs = tuple[Tensor, Mapping[int, Any]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
 """Function from tokens [batch, row], positions [row], bool mask [row, kv] and a session's numbers [number] to logits [row, vocab]
-and hidden states [row, hidden] by layer. A negative key holds a list with what its session keeps of the pass."""
+and hidden states [row, hidden] by layer. A negative key has a list of further results, which the session keeps."""
 
 
 def is_captured(device: torch.device) -> bool:

@@ -42,7 +42,7 @@ def draw(trace: Trace) -> bytes:
         pen.rectangle((left, 530 - tall, edge, 530), LIGHT.bonus)
         if kept:
             pen.rectangle((left, 530 - kept, edge, 530), LIGHT.accepted)
-    write(586, "Above: this run, as high as a step wrote tokens. Below: one at a time." if plain else "", 22, LIGHT.mute)
+    write(586, "Above: this run; bar height is tokens per step. Below: one token at a time." if plain else "", 22, LIGHT.mute)
     right = LEFT
     for ns in plain:
         left, right = right, right + scale * ns

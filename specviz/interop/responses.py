@@ -318,7 +318,7 @@ def _named(row: Row) -> tuple[int | None, str, str, bytes]:
 
 
 Counted = tuple[Sequence[ServedToken], int | None, int]
-"""(Tokens, drafted tokens, accepted tokens); the two counts include the round of these tokens, and None means not reported."""
+"""Tokens, and the numbers of drafted (None: not reported) and accepted tokens up to the end of their round."""
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:

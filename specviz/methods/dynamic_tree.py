@@ -28,7 +28,7 @@ def tree_depth(default: int, paper: int) -> Any:
 
 @dataclass(frozen=True)
 class TreeSize:
-    """Tree parameters of EAGLE-2 and successors; a depth or number of nodes of 0 is chosen for speed."""
+    """Tree parameters of EAGLE-2 and successors; 0 as depth or number of nodes chooses the fastest."""
 
     depth: int = tree_depth(4, 6)
     width: int = WIDTH
@@ -72,8 +72,8 @@ def dynamic_tree(
 ) -> parts.TreeBuilder[parts.FeatureDrafter]:  # fmt: skip
     """Return a tree builder for ``network``, drafter heads of this ``kind``.
 
-    ``profile``: calibration file that chooses a depth of 0, if made for these heads, this width and this target.
-    ``default_depth``: depth otherwise. ``drawn``: at temperatures above 0, build trees of sampled tokens.
+    ``profile``: calibration file that replaces a depth of 0, if made for these heads, this width and this target.
+    ``default_depth``: replacement otherwise. ``drawn``: at temperatures above 0, build trees of sampled tokens.
     """
     rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
     if drawn and not resources.warp.greedy:

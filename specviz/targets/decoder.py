@@ -29,7 +29,8 @@ def enter(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Map tokens [1, row] at ``places`` [row] to the residual stream and a zero product [1, row, hidden].
 
-    Further results: the rotary table [2, row, size], and the additive mask [row * group, column] of a bool one [row, column].
+    Further results: the rotary table [2, row, size], and the bool ``mask`` [row, column] in additive form, [row * group,
+    column].
     """
     x = F.embedding(tokens, embedding)
     angles = torch.outer(places.float(), rates)

@@ -146,7 +146,7 @@ def content(trace: Trace, kind: str, step: int | None = None) -> str:
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
-    if kind == "html":  # imported here: the viewer depends on the trace room, never the reverse
+    if kind == "html":  # imported here: the viewer depends on specviz.trace, never the reverse
         return str(importlib.import_module("specviz.viewer.replay").of_trace(trace))
     if kind not in OF_ONE_STEP:
         return json.dumps(timeline(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)

@@ -401,7 +401,7 @@ class Trace(Frozen, frozen=True):
         ``step``: step to show, from 0; by default, playback starts at the first step. ``height``: height in pixels.
         Raises BadInput if the step does not exist.
         """
-        # Imported here: the viewer depends on the trace room, never the reverse.
+        # Imported here: the viewer depends on specviz.trace, never the reverse.
         return importlib.import_module("specviz.viewer.replay").frame(self, step, height)
 
     def _repr_html_(self) -> str:

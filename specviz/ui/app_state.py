@@ -60,8 +60,8 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 class Hardware:
-    """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected: the seconds that recent runs
-    ``took`` are said instead."""
+    """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected. ``took``: seconds of recent
+    runs, whose median is added."""
 
     def __init__(self, settings: Settings, look: Look = looked, took: Collection[float] = ()) -> None:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()

@@ -18,7 +18,7 @@ from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import Runs, RunTab
 from specviz.ui.widgets import panels
 
-SHARED = "A run that a visitor has shared, kept here until {}. It is a copy to look at: what you run is yours."
+SHARED = "A run that a visitor has shared, kept here until {}. You see a copy; runs that you start are your own."
 
 
 @dataclass(frozen=True)

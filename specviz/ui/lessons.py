@@ -2,11 +2,11 @@
 
 A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "task", "pages": [...]}: ``trace``
 names the recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording
-whose numbers the texts quote. ``task`` is an exercise with a goal that the page itself shows as reached; it is shown at the end
-of the last page. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
+whose numbers the texts quote. ``task`` is an exercise at the end of the last page, with a goal that can be checked in the app.
+A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
 ``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES`, or {"step": 4}, counted from 0. An
-``at`` that an earlier page has selects the same step again. Any other selects a step after those of earlier pages, if any.
+``at`` repeated from an earlier page selects the same step. Any other selects a step after those of earlier pages, if possible.
 ``veiled`` hides the verdict of that step on every earlier page and until this page's question is answered. Until such a
 question is answered, the stage shows the run only up to its page's step. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0. A

@@ -67,7 +67,7 @@ class SharedRuns:
             if path is None:
                 raise BadInput(
                     f"The run of this link is no longer kept here. A shared run is deleted after {self.days} days, or earlier if "
-                    "newer ones need its room. If you saved its trace file, open that under Traces."
+                    "newer ones need the space. If you saved its trace file, open that under Traces."
                 )
             os.utime(path, (time.time(), path.stat().st_mtime))
         if key not in self.store:

@@ -82,7 +82,7 @@ def classic(modules: Sequence[Module]) -> str:
 
     Imports from outside these modules are taken from ``SpecvizViewer.modules``, which an earlier script defines.
     """
-    # Short variable names keep the script small, which has several hundred imports.
+    # Short variable names, because the script has several hundred imports.
     short = {module.name: f"${place}" for place, module in enumerate(modules)}
     script, outside = "", 'SpecvizViewer.modules["{}"]'
     for module in modules:

@@ -19,7 +19,7 @@ DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, whether it drafts for the target or for an intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
-"""The baseline for an intermediate model chosen by name: copies of up to two tokens from the context."""
+"""The run without an intermediate model, for models chosen by name: copies of up to two tokens from the context."""
 LENGTHS = TREES / "polybasic.json"
 TOKENS = 64
 

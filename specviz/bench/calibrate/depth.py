@@ -74,7 +74,7 @@ class TreeCollector:
     """Builder that stores a grown tree at every position but drafts only the root, so the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as for trees of optimised size
+        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as for trees whose size a policy chooses
         self.trees: list[Draft] = []
 
     def build(self, drafter: Any, context: Context) -> Draft:

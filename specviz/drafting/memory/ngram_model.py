@@ -1,7 +1,7 @@
 """Trigram language model: log-probabilities of a token given the two tokens before it, from counts over the training text.
 
-Interpolated absolute discounting: a stored triple contributes (count - discount) / context count. The remaining mass goes to the
-pair model, and from there to the unigram model. Rare triples and pairs are not stored; their mass goes the same way, so the
+Interpolated absolute discounting: a stored triple contributes (count - discount) / context count. The remaining mass goes to a
+bigram model, and from there to a unigram model. Rare triples and pairs are not stored; their mass goes the same way, so the
 probabilities after a context sum to one. Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
 """
 

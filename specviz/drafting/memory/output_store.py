@@ -47,6 +47,6 @@ class OutputStore:
                 self._tree.remove(self._texts.popleft())
 
     def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
-        """Return ``question`` of the tree, called under the lock."""
+        """Call ``question`` with the tree, under the lock, and return the answer."""
         with self._lock:
             return question(self._tree)

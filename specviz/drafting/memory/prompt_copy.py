@@ -18,7 +18,7 @@ class PromptCopy(NullDrafter):
     """Index of the occurrences of n-grams, extended as text is committed.
 
     ``longest``, ``shortest``: limits of the suffix length. ``length``: number of copied tokens. ``latest``: whether to copy the
-    latest occurrence instead of the earliest. ``partial``: whether the end of the text may cut off a continuation. By default, as
+    latest occurrence instead of the earliest. ``partial``: whether the end of the text may cut off a continuation. If not, as
     published, a continuation has full length and begins before the suffix.
     """
 

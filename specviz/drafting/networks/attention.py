@@ -72,7 +72,7 @@ class KeyValues:
 
 
 class LayerCaches:
-    """Keys and values of one run by layer: ``each`` columns per input, after ``first`` others."""
+    """Keys and values of one run by layer: ``first`` extra columns, then ``each`` columns per input."""
 
     def __init__(self, layers: int, sizes: Any, inputs: int, like: Tensor, first: int = 0, each: int = 1) -> None:
         """``sizes``: config with the number and size of key-value heads."""

@@ -38,7 +38,7 @@ VANILLA, GATED, RECURRENT = "vanilla", "gated", "rnn"
 MARKOV = (VANILLA, GATED, RECURRENT)
 """Published names of the kinds of Markov heads."""
 Around = tuple[Tensor, Callable[[Tensor], Tensor]]
-"""Convolved input of a sublayer, and the convolution for its output."""
+"""Convolved input of a sublayer, and the function that convolves its output."""
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Attention of a layer: function of the layer's number, queries [block, slot, head, size], and the block's keys and values
 [block, slot, kv, size]. Returns [block, slot, head * size]."""

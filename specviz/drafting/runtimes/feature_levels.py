@@ -121,7 +121,7 @@ class CapturedLevels(Levels, Generic[Here]):
     """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the state for later levels."""
 
     columns = 1 << 30
-    """Number of columns of their cache; by default no limit, as there is no cache or it is a session's."""
+    """Number of columns of the cache; by default unlimited, for levels without a cache or with a session's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self.captures = device, device.type == "cuda"
@@ -294,7 +294,7 @@ class FixedLevels(CapturedLevels[_Level]):
 
 
 class LevelsDrafter(NullDrafter, Generic[Drafted]):
-    """Drafter of one run whose levels ``eager``, or ``captured`` at fixed shapes and addresses, keep the cache.
+    """Drafter of one run whose levels hold the cache: of the class ``eager``, or ``captured`` at fixed shapes and addresses.
 
     ``fixed``: whether levels have fixed shapes and addresses for CUDA graphs; by default only on CUDA.
     """

@@ -183,7 +183,7 @@ class FillDrafter(LevelsDrafter[FillLevels]):
         self._waiting.append(torch.cat([finished.target.hidden[tap][path] for tap in self.taps], dim=-1))
 
     def _commit(self, most: int) -> Tensor:
-        """Append keys and values of the waiting tokens except up to ``most`` last ones, whose states are returned."""
+        """Append keys and values of all waiting tokens but the last ``most``. Returns the states of these last ones."""
         width = len(self.taps) * self.network.config.target_hidden
         states = torch.cat(self._waiting) if self._waiting else self.network.embedding.new_empty(0, width)
         self._waiting = []

@@ -23,7 +23,7 @@ from specviz.engine.tiers import TREE_ROOM, GraphRunner, Inputs, bucket, padded_
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
-# Longer inputs run as a prefill, up to this length as a padded (on CUDA, captured) pass.
+# Inputs up to this length run as one padded pass (captured on CUDA), longer inputs as a prefill.
 SHORT = 32
 
 
@@ -268,7 +268,7 @@ class SmallModel:
         self._cache.length = 0
 
     def _prefill(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Append all ``ids`` except up to ``most`` last ones, which are returned."""
+        """Append all ``ids`` but the last ``most``. Returns these last ones."""
         if len(ids) > most:
             self._model(to_device(list(ids[:-most]), self._device), self._cache, last_only=True)
         return ids[-most:]

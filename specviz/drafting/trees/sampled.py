@@ -96,8 +96,8 @@ def level_noise(keys: Tensor, nodes: Sequence[int], total: int, size: int) -> tu
     """Return Gumbel noise for the ``nodes`` of a level with one support, float64 [node, size], and the counters that generated
     it.
 
-    ``keys``: of the round, of the round's block (of any size for a single node), and of each node. ``total``: number of nodes of
-    the tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
+    ``keys``: for blocks of the default width, for blocks of this ``size``, and for each node. ``total``: number of nodes of the
+    tree. A node's noise has its own key, or is a slice of a block shared by all nodes.
     """
     if size > WIDE or (len(nodes) == 1 and size > NodeNoise.WIDTH):
         counts, chosen = counters(size, keys.device)[None], keys[2:]

@@ -43,7 +43,7 @@ class CrossDrafter(FeatureDrafter):
         self.taps = (max(network.config.taps),)
         self._text = text_part(target.model)
         self.reads = tuple(range(len(self._text.layers) + 1))
-        """The target's hidden states that the drafter reads: all layers', from which attention weights are computed."""
+        """The target's hidden states that the drafter reads: those of all layers, which yield the attention weights."""
         self._shared, self._layout, self._share = network, layout, share
         self._view: View | None = None
         self._kept_places: tuple[int, ...] = layout.visual

@@ -63,9 +63,10 @@ class CoarseRows(NullDrafter):
         self._session = self._levels = None
 
     def block(self, context: Context) -> tuple[Tensor, Tensor]:
-        """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. There is one drafter
-        forward per coarse code; the first one also runs the codes that were downsampled since. In later blocks a forward is a
-        captured graph that includes the samplers.
+        """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order.
+
+        There is one drafter forward per coarse code; the first one also runs the codes downsampled since the last round. In
+        later blocks a forward is a captured graph that includes the samplers.
         """
         session, partner, warp = self._session, self._partner, context.warp
         assert session is not None

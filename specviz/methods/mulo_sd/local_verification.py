@@ -248,7 +248,7 @@ class _CapturedRepair(_Repair):
         self._slots = self.numbers([*range(session.length, end), *graph.numbers])
         self._shape = (nodes, self._columns, graph.pooled.cache.capacity, graph.variant, context.warp, rewrite)
         if (self._shape, 0, (True, True)) not in self._captured:
-            for kind in ((True, False), (True, True), (False, True)):  # without heads a wave changes nothing yet
+            for kind in ((True, False), (True, True), (False, True)):  # capture; with no cell to resample, a wave has no effect
                 self._wave(*kind)
 
     def _wave(self, draws: bool, reads: bool) -> Tensor:

@@ -18,7 +18,7 @@ class Parameters:
     )
     nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) chooses the fastest number in every round.", "nodes")
     cooled: float = number(
-        0.33, 0.0, 1.0, "Minimum temperature for ranking beams, which are ranked at the run's temperature; 0 always ranks at 1.",
+        0.33, 0.0, 1.0, "Beams are ranked at the run's temperature, but at least at this one; 0 always ranks them at 1.",
         "temperature", step=0.01,
     )  # fmt: skip
     tree: str = choice(
@@ -55,7 +55,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     if draft.target is None:
         raise ModelUnavailable(f"{draft.name} can only extend a chain, so it cannot draft trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
-        raise BadInput("The rule ratio needs sampled tokens: choose the tree drawn, or the rule match.")
+        raise BadInput("The rule ratio needs sampled tokens: set tree=drawn or rule=match.")
     drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
     builder: parts.TreeBuilder[TreeModelDrafter]
     depth, width, nodes = parameters.depth, parameters.width, parameters.nodes
@@ -67,7 +67,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
             size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
         builder = parts.Dynamic(depth, width, size, cooled=parameters.cooled)
     elif not nodes:
-        raise BadInput("Only the tree beam supports 0 nodes: choose 1 to 96 nodes for the trees fixed and drawn.")
+        raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
     else:
         builder = parts.Sampled(parts.best_ranks(depth, width, nodes), ranked=parameters.tree == "fixed")
     acceptance = parts.Rejection() if parameters.rule == "ratio" else parts.Match()

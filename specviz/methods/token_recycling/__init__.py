@@ -12,7 +12,7 @@ class Parameters:
     """Tree, and lifetime of the matrix."""
 
     tree: str = choice(
-        "fitted", ("published", "fitted"), "The published 80 nodes, or the best nodes in the fastest number on this machine."
+        "fitted", ("published", "fitted"), "The published 80 nodes, or the best nodes, as many as are fastest here."
     )
     keep: bool = switch(True, "Keep the matrix between runs, as published.")
 

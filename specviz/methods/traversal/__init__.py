@@ -31,7 +31,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     if parameters.drafter == "draft_model":
         if parameters.shape != "chain":
             raise BadInput(
-                f"A draft model drafts chains, but the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
+                f"A draft model drafts chains, but the shape is {parameters.shape}: set shape=chain or drafter=eagle3."
             )
         return parts.chain_drafter(resources.draft_model(), builder, Traversal())
     network = resources.drafter_weights("eagle3")

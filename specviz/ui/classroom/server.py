@@ -39,10 +39,10 @@ LETTERS = "BCDFGHJKMNPQRSTVWXZ23456789"
 MOST_ROOMS, MOST_EACH, MOST_PHONES, MOST_QUESTIONS = 40, 5, 200, 100
 """Maximum number of rooms, of rooms opened from one address, and of phones and questions in a room."""
 LIFE, IDLE, AWAY = 6 * 3600, 3600, 20
-"""Seconds after which a room is closed: since it was opened, and without its teacher; and after which a silent phone is gone."""
+"""Seconds until a room closes, after its opening and after its teacher's last request, and until a silent phone is gone."""
 MOST_BODY, BODY_SECONDS = 2048, 10
 WINDOW = 10
-"""Seconds in which the requests of an address are counted."""
+"""Length in seconds of a window, in which the requests of an address are counted."""
 LIMITS = {"GET": 1500, "POST": 300, "miss": 30}
 """Maximum number of requests in a window: three classes behind one router, and few guesses at a code."""
 MOST_COUNTED = 10_000
@@ -56,7 +56,7 @@ PRIVATE = (
     "by this machine's address in the network, such as http://192.168.1.20:7860, and start the class there. A Space needs no "
     "setting."
 )
-LOCAL = "Phones cannot open localhost. Open this page by the address that others use, and start the class there."
+LOCAL = "Phones cannot open localhost. Open this page at the address that others use, and start the class there."
 GONE = "There is no class with this code. It may be over: look at the projector."
 
 Id = Annotated[str, msgspec.Meta(pattern=r"^[\w-]{16,40}$")]
@@ -92,7 +92,7 @@ class Question(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """A class. ``version`` changes with everything that phones are shown; ``seen``: time of the last poll by phone."""
+    """A class. ``version`` changes whenever the phones' view does; ``seen``: time of the last poll by phone."""
 
     owner: str
     key: str
@@ -117,7 +117,7 @@ class Room(msgspec.Struct):
                 self.current.opened = self.current.opened or time.monotonic()
 
     def join(self, phone: str) -> None:
-        """Note that a phone is here. Raises HTTPException if the room is full."""
+        """Register a phone. Raises HTTPException if the room is full."""
         if phone not in self.seen and len(self.seen) >= MOST_PHONES:
             raise HTTPException(409, "This class is full.")
         self.seen[phone] = time.monotonic()
@@ -133,7 +133,7 @@ class Room(msgspec.Struct):
         self.names[given.id] = " ".join(given.name.split()) or self.names.get(given.id, "")
 
     def view(self, teacher: bool = False) -> dict[str, Any]:
-        """Return what phones are shown: the question once opened, later the answer with the counts. A teacher sees all."""
+        """Return the phones' view: the question once opened, later the answer with the counts. A teacher sees all."""
         state: dict[str, Any] = {"title": self.title, "state": self.state}
         if teacher:
             state["phones"] = sum(time.monotonic() - seen < AWAY for seen in self.seen.values())
@@ -161,7 +161,7 @@ class Room(msgspec.Struct):
 
 @dataclass(eq=False)
 class Classroom:
-    """Middleware that serves class mode before anything of Gradio is reached."""
+    """Middleware that answers the requests of class mode before Gradio."""
 
     app: ASGIApp
     settings: Callable[[], Settings]
@@ -216,13 +216,13 @@ class Classroom:
     def _begun(self, base: str, owner: str) -> Response:
         """Open a room. ``base``: address of the app in the teacher's browser.
 
-        Raises BadInput if phones could not reach that, and HTTPException if there are too many rooms.
+        Raises BadInput if phones could not reach that address, and HTTPException if there are too many rooms.
         """
         base, private = address(base), self.settings().private
         if private or is_loopback(urlsplit(base).hostname or ""):
             raise BadInput(PRIVATE if private else LOCAL)
         if len(self.rooms) >= MOST_ROOMS or sum(room.owner == owner for room in self.rooms.values()) >= MOST_EACH:
-            raise HTTPException(409, "As many classes as this app holds are running. End one, or try again later.")
+            raise HTTPException(409, "The maximum number of classes is already running. End one, or try again later.")
         code, now = "".join(secrets.choice(LETTERS) for _ in range(5)), time.monotonic()
         room = self.rooms[code] = Room(owner, secrets.token_urlsafe(24), now, now)
         link = f"{base}/{PATH}/{code}"
@@ -230,14 +230,14 @@ class Classroom:
         return JSONResponse({"code": code, "key": room.key, "link": link, "qr": rows})
 
     def _room(self, code: str, owner: str, phone: str) -> Room:
-        """Return a room. Raises HTTPException if it does not exist, or after many wrong codes for a phone not yet in it."""
+        """Return a room. Raises HTTPException if it does not exist or, for a phone not yet in it, after many wrong codes."""
         room = self.rooms.get(code)
         if room and (phone in room.seen or self._counts[owner, "miss"] <= LIMITS["miss"]):
             return room
         raise HTTPException(404 if self._within(owner, "miss") else 429, GONE)
 
     def _within(self, owner: str, what: str) -> bool:
-        """Count a request, and return whether its address is within the limit. Each window begins without old rooms."""
+        """Count a request, and return whether its address is within the limit. Each new window drops expired rooms."""
         now = time.monotonic()
         if (window := int(now / WINDOW)) != self._window:
             self._window, self._counts = window, Counter()

@@ -46,7 +46,7 @@ def prompts(modality: str) -> list[tuple[str, float | None]]:
 
 
 def picker(modality: str, elem_id: str) -> gr.HTML:
-    """Return a fold with examples. The event ``choose`` has the index of the clicked example."""
+    """Return a collapsible list of examples. The event ``choose`` has the index of the clicked example."""
     html, at = "", 0
     for group in groups(modality):
         expect = f"<p>{markup(group['expect'])}</p>" if "expect" in group else ""

@@ -1,4 +1,4 @@
-"""Summary figures of a run in a fold under the stage, drawn when the fold is opened."""
+"""Summary figures of a run in an accordion under the stage, drawn when the accordion is opened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specviz.ui.tabs.events import QUIET
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
-"""JavaScript that returns the page's theme and, if the fold is open, the name of the run."""
+"""JavaScript that returns the page's theme and, if the accordion is open, the name of the run."""
 
 HALF = 480
 """Width in pixels of a figure in a row of two."""
@@ -33,7 +33,7 @@ REVEAL = "() => window.specvizPage.reveal({fold!r})"
 
 
 class Figures:
-    """Fold with the figures of a run. ``run_name``: state with the name of the run; ``prefix``: prefix of the tab's ids."""
+    """Accordion with a run's figures. ``run_name``: state with the name of the run; ``prefix``: prefix of the tab's ids."""
 
     def __init__(self, shared: AppState, run_name: gr.State, prefix: str) -> None:
         self.shared, self.run_name = shared, run_name
@@ -50,7 +50,7 @@ class Figures:
         self.on(fold.expand).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
 
     def on(self, event: Any) -> Any:
-        """Redraw the figures on ``event`` if the fold is open."""
+        """Redraw the figures on ``event`` if the accordion is open."""
         return event(self.drawn, [self.run_name, self.look], self.shown, js=self.ask, **QUIET)
 
     async def drawn(self, run_name: str, look: str, request: gr.Request) -> list[Any]:

@@ -42,8 +42,8 @@ def banner(message: str, note: bool = False) -> gr.HTML:
 
 
 def summary(name: str, note: str = "") -> str:
-    """Return the HTML of a method's summary and exactness, with a fold that says what to watch. ``note``: note of the recorded
-    run.
+    """Return the HTML of a method's summary and exactness, with hints on what to watch, collapsed. ``note``: note of the
+    recorded run.
     """
     method = all_methods()[name]
     word = str(method.exactness)
@@ -62,7 +62,8 @@ def hardware(sentence: str) -> str:
 def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
     """Return the HTML of a run's speed-up and the terms that explain it.
 
-    ``timing``: whether the baseline is still being timed; ``prefix``: prefix of the ids of the tab whose fold the button opens.
+    ``timing``: whether the baseline is still being timed; ``prefix``: prefix of the tab's ids, with which the button finds the
+    figures.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
@@ -93,7 +94,7 @@ def facts(rows: Mapping[str, str], attributes: str = ' class="sp-facts"') -> str
 
 
 def cards(measured: Mapping[str, str]) -> str:
-    """Return the HTML of the method cards, one fold per family. ``measured``: results as HTML, by method."""
+    """Return the HTML of the method cards, collapsed by family. ``measured``: results as HTML, by method."""
     html = ""
     for title, methods in families().items():
         names = markup(" · ".join(method.title for method in methods))
