@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Route, expect
 
 from specviz.ui.app_state import AppState
+from tests.support.fakes import chat_server
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
 
@@ -149,3 +151,34 @@ def test_closing_the_page_ends_its_run(browser: Browser, visitor: AppPage, runni
     stays.button("Run live").click()
     stays.until(f"{stays.stage()}.trace.end && {stays.stage()}.trace.steps.length === 5")
     assert running.engine.cancelled == 1 and running.engine.most_running == 1
+
+
+def test_the_pasted_address_of_an_allowed_server_is_watched_as_it_answers(browser: Browser, tmp_path: Path) -> None:
+    counts = [(0, 0), (0, 0), (3, 2), (3, 2), (3, 2), (3, 2), (7, 3), (7, 3), (9, 3), (9, 3)]
+    events = [
+        chat_server.piece([at], "stop" if at == 9 else None, timings={"draft_n": drafted, "draft_n_accepted": kept})
+        for at, (drafted, kept) in enumerate(counts)
+    ]
+    script = chat_server.Script(events, owner="llamacpp", pause=0.4)
+    with (
+        chat_server.serving(script) as server,
+        served(app(tmp_path, servers=(server,), any_model=True)) as url,
+        closing(AppPage(browser, url)) as visitor,
+    ):
+        visitor.page.locator("#sp-target input").fill(f" {server}/v1/ ")
+        visitor.page.locator("#sp-target input").press("Enter")
+        visitor.page.locator("#sp-prompt textarea").fill("Why is the sky blue?")
+        visitor.page.evaluate(
+            "window.seen = new Set(); setInterval(() => window.seen.add(" + visitor.stage() + ".trace.steps.length), 20)"
+        )
+        begin(visitor, 1)
+        visitor.until(f"{visitor.stage()}.trace.end")
+        assert visitor.page.evaluate("window.seen.size") >= 5, "rounds came in lumps"
+        assert visitor.run("trace.steps.map((step) => step.emitted.length)") == [1, 1, 3, 1, 2, 1, 2]
+        expect(visitor.page.locator("#sp-stage")).to_contain_text("Served by llama.cpp")
+        expect(visitor.page.locator("#sp-stage")).to_contain_text("3 of 9 drafted tokens accepted")
+        assert script.asked[0]["messages"][0]["content"] == "Why is the sky blue?"
+        visitor.page.locator("#sp-target input").fill("http://127.0.0.1:9")
+        visitor.page.locator("#sp-target input").press("Enter")
+        visitor.button("Run live").click()
+        expect(visitor.page.locator(".sp-say-error")).to_contain_text("SPECVIZ_SERVERS")

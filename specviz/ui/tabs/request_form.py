@@ -266,6 +266,8 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     if "://" in model_name:  # a pasted address, which may end in /v1
         model_name = SERVED + address(model_name.removeprefix(SERVED))
     if model_name.startswith(SERVED):
+        if modality != "text":
+            raise BadInput("An inference server is asked for text alone: name it as the target of the Text tab.")
         if model_name.removeprefix(SERVED) not in settings.servers:  # visitors must not make the app connect to other hosts
             listed = ", ".join(settings.servers) or "none"
             raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS named when it started: {listed}.")

@@ -125,7 +125,10 @@ SERVER = "http://127.0.0.1:8000"
 @pytest.mark.parametrize("pasted", [SERVER, f"{SERVER}/", f"  {SERVER}/v1 ", f"server:{SERVER}/v1/", "HTTP://127.0.0.1:8000"])
 @pytest.mark.parametrize("any_model", [True, False])
 def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted: str, any_model: bool) -> None:
-    assert request_form.model(pasted, Settings(servers=(SERVER,), any_model=any_model)) == f"server:{SERVER}"
+    settings = Settings(servers=(SERVER,), any_model=any_model)
+    assert request_form.model(pasted, settings) == f"server:{SERVER}"
+    with pytest.raises(BadInput, match="Text tab"):  # the picture would not be sent
+        request_form.model(pasted, settings, "vision_language")
 
 
 @pytest.mark.parametrize(
