@@ -301,9 +301,9 @@ def _load() -> None:
             importlib.import_module(f"specviz.methods.{name}")
 
 
-def families(modality: str | None = None) -> dict[str, list[Method]]:
-    """Return the methods of this modality by family title, in order of publication; empty families are left out."""
-    entries = [entry for entry in all_methods().values() if modality is None or modality in entry.modality]
+def families() -> dict[str, list[Method]]:
+    """Return the methods by family title, in order of publication; empty families are left out."""
+    entries = list(all_methods().values())
     # By arXiv number, which starts with year and month; without a number, December of the year.
     entries.sort(key=lambda entry: (paper := entry.paper) and (paper.arxiv or f"{paper.year % 100:02d}12") or "")
     grouped = {title: [entry for entry in entries if entry.family == key] for key, title in FAMILIES.items()}

@@ -130,6 +130,7 @@ class Gallery:
         self._first = index.first
         self.pair = index.pair if all(name in self.recordings for name in index.pair) else ()
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
+        self.default_name = self.default.name if self.default else ""
 
     def get(self, name: str) -> Recording:
         """Return the recording called ``name``. Raises BadInput if ``name`` is empty or unknown."""
@@ -361,7 +362,7 @@ def title(run: Run) -> str:
 
 def join(runs: Titles, name: str, run: Run) -> bool:
     """Add a run to the session's runs. Returns False if the run is already listed."""
-    if any(name == listed for _, listed in runs):
+    if name in dict(runs).values():
         return False
     alike = sum(listed.startswith(title(run)) for listed, _ in runs)  # titles must be unique in a drop-down
     runs.append((f"{title(run)} ({alike + 1})" if alike else title(run), name))

@@ -19,8 +19,8 @@ from specviz.ui.stream.engine import stopped
 MOST_LETTERS = 3_000_000
 """Maximum size of the returned state in characters."""
 
-NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
-"""Controls whose values are kept, in order. Tabs may append further controls."""
+NAMES = ("method", "target", "prompt", "basics", "advanced", "own", "draft")
+"""Controls whose values are kept, in the order of ``FormState``. Tabs may append further controls."""
 
 BROKEN_OFF = "The page was reloaded, or the server was restarted, during the run."
 

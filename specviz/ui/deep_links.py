@@ -57,8 +57,7 @@ class RunTabs:
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
         """Return the updates of a newly opened page: the run that the URL names, and the state kept by the browser."""
-        tabs, default = list(self.by_id.values()), self.shared.archive.gallery.default
-        default_name = default.name if default else ""
+        tabs, default_name = list(self.by_id.values()), self.shared.archive.gallery.default_name
         updates: Updates = {tabs[0].run_name: default_name}
         if (name := request.query_params.get("trace") or default_name) != default_name:
             try:

@@ -86,8 +86,7 @@ PREVIEW = """<meta property="og:type" content="website"><meta property="og:title
 
 async def preview(archive: Archive, scope: Scope, owner: str) -> str:
     """Return HTML that describes the run of the URL, by default the first one, to sites that show links; empty without a run."""
-    default = archive.gallery.default
-    name = Request(scope).query_params.get("trace", default.name if default else "")
+    name = Request(scope).query_params.get("trace", archive.gallery.default_name)
     try:
         await archive.recall(name, owner)
         known = await archive.of([name], lambda: archive.outline(name), owner)
@@ -131,12 +130,6 @@ class Preload:
             await send(message)
 
         await self.app(scope, receive, changed)
-
-
-def middleware(shared: AppState) -> list[Any]:
-    """Return the middleware for compression, preloading and previews. Event streams are not buffered."""
-    head = Middleware(Preload, archive=shared.archive, address=shared.presence.address_in)
-    return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), head]
 
 
 SESSIONS = 256
@@ -235,7 +228,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
 
     ``show_error`` is off because exceptions other than ``gr.Error`` may contain paths of the server.
     """
-    settings = shared.settings
+    settings, visitor = shared.settings, shared.presence.address_in
     most_bytes = settings.max_upload_mb * 1_000_000
     return {
         "theme": theme.theme(),
@@ -255,25 +248,22 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "app_kwargs": {
             "lifespan": before_gradio.swept,
             "routes": [
-                sse.route(shared.live.streams, shared.presence.address_in),
-                downloads.route(shared.archive, shared.presence.address_in),
-                downloads.share_route(shared.archive, shared.presence.address_in),
-                script_route(bundle.script),
-                script_route(bundle.play),
-                script_route(bundle.story),
-                script_route(bundle.share),
-                script_route(bundle.reading),
-                script_route(bundle.field),
+                sse.route(shared.live.streams, visitor),
+                downloads.route(shared.archive, visitor),
+                downloads.share_route(shared.archive, visitor),
+                *[
+                    script_route(one)
+                    for one in (bundle.script, bundle.play, bundle.story, bundle.share, bundle.reading, bundle.field)
+                ],
                 examples.route(),
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
-                Middleware(
-                    Classroom, settings=lambda: shared.settings, address=shared.presence.address_in, ask=learn_tab.asking(shared)
-                ),
-                Middleware(Turns, address=shared.presence.address_in, most_bytes=max(LEAST_BODY, most_bytes)),
+                Middleware(Classroom, settings=lambda: shared.settings, address=visitor, ask=learn_tab.asking(shared)),
+                Middleware(Turns, address=visitor, most_bytes=max(LEAST_BODY, most_bytes)),
                 Middleware(Watch, presence=shared.presence),
-                *middleware(shared),
+                Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL),  # does not buffer event streams
+                Middleware(Preload, archive=shared.archive, address=visitor),
             ],
         },
     }

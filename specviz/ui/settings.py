@@ -207,21 +207,18 @@ def check(settings: Settings) -> Settings:
 
 def _check_address(name: str, port: int | None) -> None:
     try:
-        where = socket.getaddrinfo(name.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]
+        family, *_, where = socket.getaddrinfo(name.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as problem:
         raise BadInput(
             f"The environment variable GRADIO_SERVER_NAME is {shown(name)}, which cannot be resolved ({problem})."
         ) from problem
-    with socket.socket(*where[:3]) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(where[4])
-        except OSError as problem:
-            reason = problem.strerror or problem
-            raise BadInput(
-                f"The app cannot listen on {f'port {port}' if port else 'any port'} of {name} ({reason}). Set PORT to a free "
-                "port, or stop the program that uses this port."
-            ) from problem
+    try:
+        socket.create_server(where, family=family).close()
+    except OSError as problem:
+        raise BadInput(
+            f"The app cannot listen on {f'port {port}' if port else 'any port'} of {name} ({problem.strerror or problem}). Set "
+            "PORT to a free port, or stop the program that uses this port."
+        ) from problem
 
 
 def _unwritable(folder: Path) -> OSError | None:

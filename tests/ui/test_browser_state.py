@@ -105,11 +105,11 @@ def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: TextTa
 
 def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppState, tab: TextTab) -> None:
     written = form(shared, draft="smollm2-360m-instruct")
-    assert arrived(tab, {"sp": {"form": written}})[tab.draft]["value"] == "smollm2-360m-instruct"
+    assert arrived(tab, {"sp": {"form": written}})[tab.draft].value == "", "a method that needs no draft model"
     written[TextTab.kept.index("method")] = "speculative_sampling"
     written[TextTab.kept.index("own")] = request_form.method_answer("speculative_sampling")
     draft = arrived(tab, {"sp": {"form": written}})[tab.draft]
-    assert draft["value"] == "smollm2-360m-instruct" and draft["visible"]
+    assert draft.value == "smollm2-360m-instruct" and draft.visible
 
 
 def noise(side: int) -> bytes:
@@ -127,7 +127,7 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
     assert len(picture) <= examples.MOST_KEPT
     settings = shared.settings
     forms = (request_form.forms(settings)[0], request_form.forms(settings)[1], request_form.method_answer("hivis"))
-    written = ["hivis", "scenes-vlm", "What is it?", *forms, examples.preview(picture)]
+    written = ["hivis", "scenes-vlm", "What is it?", *forms, "", examples.preview(picture)]
     run_tabs = RunTabs(shared, gr.Tabs(), {"vision": tab})
     updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
     assert updates[tab.picture] == picture and updates[tab.by_hand] and updates[tab.preview] == written[-1]

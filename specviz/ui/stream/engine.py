@@ -102,9 +102,7 @@ def fetch(request: Request, progress: Progress) -> None:
 
     for name, anything in ((request.target, True), (request.draft or "", False)):
         entry = resolve(name).entry if name else None
-        if entry is not None and isinstance(entry.source, ShippedFile):
-            continue
-        if entry is not None or (name and anything):
+        if entry is None and name and anything or entry and not isinstance(entry.source, ShippedFile):
             progress(f"Looking for {name}", None)
             load_in_subprocess(name, progress)
 
@@ -115,7 +113,7 @@ def stopped(trace: Trace, limit: str) -> End:
     ``limit``: message of the time limit, or empty if the visitor stopped the run. An image consists of the rows received so far.
     """
     picture = unfinished(trace)
-    message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
+    message = " ".join(filter(None, (limit, picture and PUT_TOGETHER)))
     return closed(trace, "time_limit" if limit else "cancelled", message, picture)
 
 

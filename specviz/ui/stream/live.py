@@ -459,7 +459,7 @@ class Live:
         except BadTrace as error:
             broken = f"The trace of this run is invalid, so the run cannot be explained or saved: {error}"
             failure = failure or broken
-        if abandoned and trace is not None and trace.end is None:
+        if abandoned and trace and not trace.end:
             ended = trace.replace(end=stopped(trace, frame.cancel.why))
             self.store.append(frame.key, traces.lines(ended)[-1])
             return self._explained(frame, baseline, abandoned=False)

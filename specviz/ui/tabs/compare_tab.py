@@ -148,7 +148,7 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
             f"Measured alternately, {len(rounds)} times each, with an empty memory. The autoregressive runs took "
             f"{min(times):.1f} to {max(times):.1f} ms per token."
         )
-    words = " ".join(part for part in beside if part)
+    words = " ".join(filter(None, beside))
     return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
 
 
@@ -335,14 +335,9 @@ class CompareTab(TabParts):
                         if frame.trace and join(runs, names[side], frame.trace.run):
                             updates[self.runs] = runs
                         yield updates
-                stopped = frame.trace is not None and frame.trace.end is not None and frame.trace.end.reason == "cancelled"
-                if stopped and rounds:
-                    yield self.both(rounds[-1], runs, rounds)
-                    return
-                if stopped and not side:
-                    updates = self.both((names[0], names[1]), runs)
-                    updates.pop(self.stages[0], None)  # already shown
-                    yield updates
+                stopped = frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled"
+                if stopped and (rounds or not side):
+                    yield self.both(rounds[-1] if rounds else (names[0], names[1]), runs, rounds)
                     return
             rounds.append((names[0], names[1]))
         yield self.versus(rounds, runs)

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from specviz.errors import BadInput
 from specviz.interop.client import address
-from specviz.methods.registry import build, choice, describe, get, number, switch
+from specviz.methods.registry import Method, build, choice, describe, get, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.models.hub.pairs import MTP, PAIRS
@@ -284,6 +284,24 @@ def heads(method: str, target: str, settings: Settings) -> Titles:
     wanted = method, target, False
     listed = [pair for pair in PAIRS if (pair.method, pair.target, pair.pickled) == wanted and pair.layout != MTP]
     return [(f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB)", pair.heads) for pair in listed if settings.any_model]
+
+
+def published(method: Method, target: str, modality: str, settings: Settings) -> str:
+    """Return HTML on the published heads for a target, or for a method, that the drop-down of draft models leaves out."""
+    words, pairs = (
+        "",
+        [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality],
+    )
+    fitting = [pair for pair in pairs if pair.target == target]
+    own = [pair for pair in fitting if pair.method == method.name]
+    if convert := [pair.heads for pair in own if pair.pickled]:
+        words = f"To convert with <code>specviz convert</code> first: {', '.join(convert)}. "
+    elif modality in method.published and not own:
+        targets = dict.fromkeys(pair.target for pair in pairs if pair.method == method.name)
+        words = f"No heads are published for this target; some are for {', '.join(targets)}. "
+    if others := dict.fromkeys(get(pair.method).title for pair in fitting if pair.method != method.name):
+        words += f"Heads are published for this target with the method {' or '.join(others)}."
+    return f'<p class="sp-summary">{words}</p>' if words else ""
 
 
 def servers(settings: Settings) -> Titles:

@@ -106,12 +106,35 @@ class RunTab(TabParts):
 
     def add_method(self, method: str, target: str, note: str = "") -> None:
         """Add the controls for method and target. ``note``: note of the recorded run."""
-        self.method = panels.drop_down(methods(self.modality), method, "Method", elem_id=f"{self.prefix}-method")
+        any_model = self.shared.settings.any_model
+        self.method = panels.drop_down(methods(self.modality, any_model), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
-            self.targets(), value=target, label="Target", allow_custom_value=self.shared.settings.any_model,
-            elem_id=f"{self.prefix}-target", info=self.about(target),
+            self.targets(), value=target, label="Target", allow_custom_value=any_model, elem_id=f"{self.prefix}-target",
+            info=self.about(target),
         )  # fmt: skip
+        self.draft, published = self.fitting(method, target)
+        self.published = theme.html(published)
+
+    def fitting(self, method: str, target: str, draft: str = request_form.OWN_DRAFT) -> tuple[gr.Dropdown, str]:
+        """Return the drop-down of draft models for a method and target, hidden without a choice, and HTML on published heads.
+
+        A ``draft`` that does not fit makes way for the first that does.
+        """
+        settings, card = self.shared.settings, all_methods()[method]
+        listed = request_form.heads(method, target, settings)
+        if not listed:
+            included = self.modality in card.modality
+            own = request_form.models("draft", settings, self.modality) if included and card.needs_draft else []
+            listed = [("The included one" if included else "None fits this target", request_form.OWN_DRAFT), *own]
+        names, typed = [name for _, name in listed], card.needs_draft and settings.any_model
+        if draft not in names and not (typed and draft and all(draft != pair.heads for pair in PAIRS)):
+            draft = names[0]
+        shown = gr.Dropdown(
+            listed, value=draft, label="Draft model", elem_id=f"{self.prefix}-draft", allow_custom_value=typed,
+            visible=card.needs_draft or any(names) or self.modality in card.published,
+        )  # fmt: skip
+        return shown, request_form.published(card, target, self.modality, settings)
 
     def add_prompt(self, prompt: str) -> None:
         self.prompt = gr.Textbox(
@@ -184,11 +207,12 @@ class RunTab(TabParts):
         except BadInput:
             return {}
         updates |= self.filled(form["prompt"], forms) | {self.own: forms[2], self.method: method}
-        return updates | self.on_target(form["target"])
+        return updates | self.on_target(form["target"]) | {self.draft: self.fitting(method, form["target"], form["draft"])[0]}
 
     def offers(self, method: str) -> bool:
-        """Return whether a method has the tab's modality."""
-        return method in all_methods() and self.modality in all_methods()[method].modality
+        """Return whether the tab lists a method."""
+        listed = methods(self.modality, self.shared.settings.any_model)
+        return any(method in dict(titles).values() for titles in listed.values())
 
     def filled(self, prompt: str, forms: Sequence[str]) -> Updates:
         """Return the updates of the prompt and of the basic and advanced forms."""
@@ -228,14 +252,13 @@ class RunTab(TabParts):
             with closing(self.shared.live.run(page, request, caller)) as frames:
                 for frame in frames:
                     if not page.current(frame.cancel):
-                        yield {}  # Gradio sends the last update again at the end
-                        return
+                        break
                     last = frame.trace or last
                     yield self.of_frame(frame, run_name, runs)
+            if not page.current(frame.cancel):
+                yield {}  # Gradio sends the last update again at the end
+                return
             if last:
-                if not page.current(frame.cancel):
-                    yield {}
-                    return
                 yield self.explained(last)
         except SpecvizError as error:
             yield self.say(self.refused(run_name, str(error)))
@@ -356,6 +379,10 @@ class RunTab(TabParts):
         chosen = self.method.input(
             self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
         )
+        gr.on(
+            [self.method.change, self.target.change], self.fitting, [self.method, self.target, self.draft],
+            [self.draft, self.published], queue=False, **QUIET,
+        )  # fmt: skip
         kept = [getattr(self, name) for name in self.kept]
         remember = browser_state.remember(self.prefix)
         gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
@@ -368,43 +395,11 @@ class TextTab(RunTab):
     """The Text tab, with which the page opens."""
 
     modality, prefix, default_method, lines = "text", "sp", "prompt_lookup", 3
-    controls = kept = (*RunTab.controls, "draft")
     idea = f"{OFFER}<span>{IDEA}</span>"
-
-    def add_method(self, method: str, target: str, note: str = "") -> None:
-        """Add the controls for method, target and draft model."""
-        super().add_method(method, target, note)
-        self.draft = gr.Dropdown(
-            label="Draft model", allow_custom_value=self.shared.settings.any_model, elem_id="sp-draft",
-            **self.fitting(method, target, request_form.OWN_DRAFT),
-        )  # fmt: skip
-
-    def fitting(self, method: str, target: str, draft: str) -> dict[str, Any]:
-        """Return the draft models that fit a method and target. Heads of another target make way for the included model."""
-        heads = request_form.heads(method, target, self.shared.settings)
-        others = heads or request_form.models("draft", self.shared.settings)
-        choices = [("The small included one", request_form.OWN_DRAFT), *others]
-        strange = draft not in dict(choices).values() and any(draft == pair.heads for pair in PAIRS)
-        draft = request_form.OWN_DRAFT if strange else draft
-        return {"choices": choices, "value": draft, "visible": bool(heads) or all_methods()[method].needs_draft}
-
-    def wire(self, tab_page: gr.Tab | None) -> None:
-        """Like :meth:`RunTab.wire`; the draft models follow the method and the target."""
-        super().wire(tab_page)
-        changed, chosen = [self.method.change, self.target.change], [self.method, self.target, self.draft]
-        gr.on(changed, lambda *of: gr.Dropdown(**self.fitting(*of)), chosen, self.draft, queue=False, **QUIET)
 
     def targets(self) -> Titles:
         """Return the title and name of the targets, including servers."""
         return [*super().targets(), *request_form.servers(self.shared.settings)]
-
-    def restore(self, part: Kept) -> Updates:
-        """Like :meth:`RunTab.restore`, including the draft model."""
-        updates = super().restore(part)
-        draft = part.values(self.kept).get("draft")
-        if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
-            updates[self.draft] = gr.update(value=draft, visible=all_methods()[updates[self.method]].needs_draft)
-        return updates
 
 
 class ImageTab(RunTab):
@@ -415,9 +410,15 @@ class ImageTab(RunTab):
     idea = IDEA.replace("a tree of tokens", "picture codes").replace("checks it", "checks them")
 
 
-def methods(modality: str) -> Groups:
-    """Return the title and name of the methods of a modality, by family."""
-    return {family: [(method.title, method.name) for method in group] for family, group in families(modality).items()}
+def methods(modality: str, published: bool = False) -> Groups:
+    """Return the title and name of the methods of a modality, by family. ``published``: also those for published heads alone."""
+    grouped = Groups()
+    for family, group in families().items():
+        for method in group:
+            if modality in method.modality + method.published * published:
+                title = method.title + " (published heads)" * (modality in method.published)
+                grouped.setdefault(family, []).append((title, method.name))
+    return grouped
 
 
 LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."

@@ -42,7 +42,7 @@ class TracesTab(TabParts):
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab, run_tabs: RunTabs) -> None:
         """Build the tab. ``text``: tab whose run is selected at first; ``run_tabs``: tabs in which a run can be shown."""
         self.shared, self.runs, archive = shared, text.runs, shared.archive
-        name = archive.gallery.default.name if archive.gallery.default else ""
+        name = archive.gallery.default_name
         with gr.Column(elem_classes="sp-page"):
             theme.html(TRACES)
             self.banner = theme.html("", visible=False)
@@ -85,7 +85,7 @@ class TracesTab(TabParts):
         try:
             if path is not None:
                 name = await self.shared.archive.open(path, self.shared.presence.address_of(request))
-                if all(name != session_run for _, session_run in session_runs):
+                if name not in dict(session_runs).values():
                     opened = await self.shared.read([name], lambda: title(self.shared.archive.run(name)), request)
                     session_runs = [*session_runs, (f"opened: {opened}", name)]
         except SpecvizError as error:
@@ -108,7 +108,7 @@ def facts(outline: Outline) -> str:
         "earlier runs remembered": str(run.sampling.generation or ""),
         "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens per second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
-        "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
+        "on": ", ".join(filter(None, (run.machine, run.device, run.dtype, run.tier))),
         "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "incomplete: the file has no end line",
         "recorded": run.recorded_at,
         "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),

@@ -79,12 +79,13 @@ class Files:
                 file = await self.archive.pool.do(lambda: self._made(key), ("file", key), owner)
         except SpecvizError as error:
             return PlainTextResponse(str(error), 400)
-        shown = {"Content-Disposition": f'attachment; filename="{file[0]}"'}
-        if kind == EMBED:
-            shown = {"Content-Security-Policy": "sandbox allow-scripts"}
-        elif kind == CARD:
-            shown = {}
-        headers = shown | {"Content-Encoding": "gzip", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        shown = {EMBED: {"Content-Security-Policy": "sandbox allow-scripts"}, CARD: {}}
+        saved = {"Content-Disposition": f'attachment; filename="{file[0]}"'}
+        headers = shown.get(kind, saved) | {
+            "Content-Encoding": "gzip",
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+        }
         return Response(file[1], media_type=theme.texts()["types"][file[0].rpartition(".")[2]], headers=headers)
 
     def _made(self, key: tuple[str, str, int]) -> tuple[str, bytes]:

@@ -109,10 +109,8 @@ def shelf() -> gr.HTML:
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
     """Read an uploaded picture, shrink it, and return it with warnings. Raises BadInput if the file is not a picture."""
-    if not path:
-        raise BadInput("The upload failed. Choose the picture again.")
     try:
-        with Path(path).open("rb") as file:
+        with Path(path or "").open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError):  # whose message would contain a path of the server
         raise BadInput("The upload is incomplete. Choose the picture again.") from None

@@ -57,7 +57,7 @@ class Figures:
         """Return the figures of a run. ``look``: theme of the page."""
         if not run_name:
             return [gr.skip()] * len(self.shown)
-        theme_name = look if look in ("light", "dark") else "light"
+        theme_name = "dark" if look == "dark" else "light"
 
         def made() -> list[Any]:
             trace = self.shared.archive.trace(run_name)

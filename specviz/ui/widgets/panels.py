@@ -26,12 +26,14 @@ UNRECORDED = '<p class="sp-summary">No run of this method is recorded here, so t
 """Note under the summary of a method without a recorded run."""
 
 
-def _meaning(method: Method) -> str:
+def _promise(method: Method) -> str:
+    """Return the HTML of a method's exactness, with the meaning as a tooltip."""
     promise, meaning = method.exactness, theme.texts()["meaning"]
     words = str(meaning[promise.label])
     if promise.exception is not None:
         words += " With {} “{}”: {}".format(*promise.exception, meaning[promise.exceptional.label])
-    return words
+    relaxed = " data-relaxed" * (str(promise) == "relaxed")
+    return f'<b{relaxed} title="{markup(words)}">{markup(str(promise))}</b>'
 
 
 def banner(message: str, note: bool = False) -> gr.HTML:
@@ -46,10 +48,8 @@ def summary(name: str, note: str = "") -> str:
     recorded run.
     """
     method = all_methods()[name]
-    word = str(method.exactness)
-    tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
     return (
-        f'<p class="sp-summary">{markup(method.summary)} {tag} {_link(method.paper)}</p>'
+        f'<p class="sp-summary">{markup(method.summary)} {_promise(method)} {_link(method.paper)}</p>'
         f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
     )
 
@@ -65,7 +65,7 @@ def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
     ``timing``: whether the baseline is still being timed; ``prefix``: prefix of the tab's ids, with which the button finds the
     figures.
     """
-    terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
+    terms = {term.name: term for term in explain(trace)} if trace and trace.end else {}
     if trace is None or not terms:
         return '<p class="sp-why-none">When the run is over, this explains why it was faster or not.</p>'
     rows = [(one.sentence, one.label, amount(one)) for name in ("predicted", "tau", "plain") if (one := terms.get(name))]
@@ -105,9 +105,9 @@ def cards(measured: Mapping[str, str]) -> str:
 
 
 def _card(method: Method, measured: str) -> str:
-    word, source = str(method.exactness), "none: this is how a model decodes without a draft"
+    source = "none: this is how a model decodes without a draft"
     if paper := method.paper:
-        listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue) if part)
+        listed = ", ".join(filter(None, (f"{paper.authors} {paper.year}", paper.venue)))
         source = f"<cite>{markup(paper.title)}</cite>, {markup(listed)} {_link(paper)}"
     rows = {
         "Watch": markup(method.look_at),
@@ -118,9 +118,8 @@ def _card(method: Method, measured: str) -> str:
         "Differs": markup(method.differs),
         "Paper": source,
     }
-    tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
-        f'<article class="sp-card"><h4>{markup(method.title)} {tag}</h4>'
+        f'<article class="sp-card"><h4>{markup(method.title)} {_promise(method)}</h4>'
         f"<p>{markup(method.summary)}</p>{facts(rows, '')}</article>"
     )
 
@@ -131,11 +130,6 @@ def _link(paper: Paper | None) -> str:
         return ""
     address, title = f"{ARXIV}{markup(paper.arxiv)}", markup(paper.title)
     return f'<a href="{address}" target="_blank" rel="noopener noreferrer" title="{title}">arXiv {markup(paper.arxiv)}</a>'
-
-
-def _look(word: str) -> str:
-    """Return the HTML attribute that marks a relaxed method."""
-    return " data-relaxed" if word == "relaxed" else ""
 
 
 def needs(method: Method) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from specviz.errors import BadInput, OutOfMemory
@@ -15,6 +16,7 @@ from specviz.models import room
 from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
+from specviz.ui.tabs.run_tab import ImageTab, RunTab, VisionTab
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import sample_trace
 
@@ -153,6 +155,39 @@ def test_published_heads_are_listed_for_their_target_and_method_alone() -> None:
     assert named("eagle3", "llama-3.1-8b-instruct") == ["RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"], "without conversion"
     assert named("eagle2", "qwen3.5-0.8b") == [], "stored with the target, not beside it"
     assert named("eagle3", "smollm2-135m-instruct") == named("eagle3", "qwen3-1.7b", any_model=False) == []
+
+
+@pytest.mark.parametrize(
+    ("tab", "method", "target", "head"),
+    [(VisionTab, "eagle2", "llava-1.6-7b", "JLKang/ViSpec-llava-v1.6-vicuna-7b-hf"),
+     (VisionTab, "eagle3", "qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl"),
+     (ImageTab, "lantern_pp", "anole-7b", "jadohu/anole_drafter")],
+)  # fmt: skip
+def test_every_tab_offers_the_heads_that_fit_its_target(
+    shared: AppState, monkeypatch: pytest.MonkeyPatch, tab: type[RunTab], method: str, target: str, head: str
+) -> None:
+    with gr.Blocks(), gr.Tab() as opened:
+        built = tab(shared, opened)
+    drop_down, _ = built.fitting(method, target)
+    assert built.offers(method) and drop_down.visible and drop_down.value == head
+    forms = dict(zip(("basics", "advanced"), request_form.forms(shared.settings, modality=tab.modality), strict=True))
+    form = replace(asked(shared, method, target=target, draft=head, **forms), modality=tab.modality)
+    monkeypatch.setattr(room, "check", lambda *names, **how: None)
+    assert request_form.request(form, shared.settings).draft == head
+    assert not built.fitting(built.default_method, built.default_target)[0].visible
+    assert built.fitting("autoregressive", built.default_target)[1] == ""
+    _, sentence = built.fitting("autoregressive", target)
+    assert all_methods()[method].title in sentence
+
+
+def test_heads_that_do_not_fit_are_said_with_the_way_to_those_that_do(shared: AppState) -> None:
+    def said(method: str, target: str, modality: str = "text") -> str:
+        return request_form.published(all_methods()[method], target, modality, shared.settings)
+
+    assert "some are for qwen3-4b" in said("dflash", "smollm2-135m-instruct")
+    assert "To convert" in said("dream", "llava-1.6-7b", "vision_language")
+    assert said("eagle3", "smollm2-135m-instruct") == ""
+    assert request_form.published(all_methods()["eagle2"], "qwen3-4b", "text", Settings(any_model=False)) == ""
 
 
 def test_heads_go_with_their_own_target_and_no_other(shared: AppState) -> None:
