@@ -22,7 +22,7 @@ LABELS = {
     "resampled": "resampled",
     "bonus": "bonus",
 }
-"""Status of a node, or "bonus", to its name in a sentence."""
+"""Name in a sentence, by status of a node or "bonus"."""
 LEGEND = {
     "accepted": "accepted",
     "relaxed": "relaxed",
@@ -57,7 +57,7 @@ LOOKS = {
     "pruned": Look("line-ew-open", "quiet", "mute", "1.2,3", 1.1),
     "bonus": Look("diamond", "bonus", "bonus", "2.5,2.5", 1.8),
 }
-"""Status of a node, or "bonus", to its look. Colour, symbol and dash change together, so that no meaning depends on colour
+"""Look by status of a node or "bonus". Colour, symbol and dash change together, so that no meaning depends on colour
 alone.
 """
 

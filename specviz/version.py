@@ -1,4 +1,4 @@
-"""The version of specviz, as traces and cost files name it."""
+"""The version of specviz, which traces and cost files record."""
 
 from __future__ import annotations
 

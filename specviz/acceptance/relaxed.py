@@ -31,7 +31,7 @@ from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED
 
 FORMS = ("exact", "aggregated", "repository")
-"""Residual after a rejection: (p - q)+; (p - q)+ with the mass of A moved onto c; or the residual of the authors' code."""
+"""Forms of the residual after a rejection: (p - q)+, the same with the mass of A moved onto c, or that of the authors' code."""
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Neighbourhood sizes whose total mass is recorded, so that the viewer can repeat the judgement under another limit."""
 SHOWN = 10

@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
     "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
 }
-"""Label to mode and environment variables. Mode ``follow``: the number of threads follows the load; ``fixed``: constant."""
+"""Mode and environment variables by label. Mode ``follow``: the number of threads follows the load; ``fixed``: constant."""
 
 
 class Decoder:

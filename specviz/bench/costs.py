@@ -19,7 +19,7 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Fixed tree sizes, timed in pairs between two runs sized by cost, and the number of tokens per run."""
+"""Pairs of fixed tree sizes, each timed between two runs sized by cost, and the number of tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
@@ -51,7 +51,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]) -> tuple[list[float], dict[int, list[float]]]:
-    """Return the tokens per second of the runs sized by cost, and speed-ups over each fixed size, one per prompt.
+    """Return the tokens per second of each run sized by cost and, by fixed size, the speed-ups over that size, one per prompt.
 
     Runs are interleaved, since even the speed of an idle machine drifts by a third within a minute. As in the app, a first run
     and an autoregressive baseline learn the costs under the current load.

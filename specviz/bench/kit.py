@@ -53,7 +53,7 @@ class PictureQuestion:
 
 
 Prompts = Mapping[str, "Sequence[str | PictureQuestion]"]
-"""Kind to prompts."""
+"""Prompts by kind."""
 COMMON: dict[str, Any] = {}
 """Settings that every :class:`Bencher` adds to all requests, such as ``dtype``."""
 
@@ -115,7 +115,7 @@ _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, t
 
 @dataclass(frozen=True)
 class Arm:
-    """A method and parameters, under the ``label`` of the results."""
+    """A method with parameters. ``label``: its name in the results."""
 
     label: str
     method: str

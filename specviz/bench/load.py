@@ -112,7 +112,7 @@ def served_app(target: str, *options: str) -> Iterator[Server]:
 
 
 def load(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure pages that wait, the cost of a token while other runs wait, and a classroom of visitors."""
+    """Measure waiting pages, the cost of a token while other runs wait, and a classroom of visitors."""
     with served_app(target, "-c", PAUSED) as server:
         idle(report, server)
     with served_app(target) as server:

@@ -172,7 +172,7 @@ def kinds(bench: Bencher, quick: bool, each: int | None = None, few: int = 2, ev
 
 
 def sets(bench: Bencher, quick: bool, names: Sequence[str]) -> Prompts:
-    """Return sets of prompts, each as a kind. With ``quick``, return two prompts per set."""
+    """Return the prompts of the sets ``names``, each set as one kind. With ``quick``, return two prompts per set."""
     return {name: held_out.prompts(name)[: 2 if quick else None] for name in names}
 
 

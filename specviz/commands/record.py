@@ -4,7 +4,7 @@ In the file, `request` holds the fields of a request; `rehearsals` is the number
 Each run is decoded several times, and the one with the median speed-up is kept.
 
 `beside` lists prompts to decode in the same batch; `every` is the number of rounds between compactions of the cache. A batch has
-no measured baseline, so the first row's trace with the median time is kept.
+no measured baseline, so of the first row's traces, the one with the median time is kept.
 
 `check` holds Python statements that test the program in the answer. Both run in a sandbox, and the run is kept only if they
 pass; `ran` names the Python version.

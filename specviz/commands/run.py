@@ -86,7 +86,7 @@ def status(ends: Sequence[End], stopped: bool) -> int:
 
 
 def request_of(options: argparse.Namespace, **own: Any) -> Request:
-    """Return a request with the options of the same names as its fields. ``own``: values of other fields."""
+    """Return a request whose fields take the values of the options of the same names. ``own``: values of other fields."""
     given = {field.name: getattr(options, field.name) for field in fields(Request) if field.name in options}
     return Request(**{**given, "parameters": parameters(options.param), **own})
 

@@ -104,7 +104,7 @@ class KeyValues:
         self._make_views(layer)
 
     def entries(self, number: int) -> Tensor:
-        """Keys and values of the only text in layer ``number``, which have one shape: [2, head, column, size]."""
+        """Keys and values of layer ``number``, which hold one text and have one shape: [2, head, column, size]."""
         bank, place = self._homes[number][0]
         return self._banks[bank][place : place + 2, 0]
 

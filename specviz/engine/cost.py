@@ -31,7 +31,7 @@ ROUNDS = 2
 """Timed passes of each size, after one warm-up pass."""
 CONTEXT = 128
 FORWARD = 0.07
-"""Default cost of a drafter forward in one-row passes: one layer of thirty, and a small head."""
+"""Default cost of a drafter forward in one-row passes, as for one layer of thirty and a small head."""
 FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
 """Standard deviations of a forward's log cost: between models, of one measurement, and of the drift between measurements."""
 

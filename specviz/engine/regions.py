@@ -1,7 +1,7 @@
 """Compiled regions: functions of tensors and numbers whose operations torch's own compiler fuses.
 
 Compilation takes a minute and holds the interpreter's lock, so a separate process compiles into inductor's cache, which later
-starts use as well. Until then passes are not compiled. The time to load code from the cache counts for no run.
+starts use as well. Until then passes are not compiled. The time to load code from the cache is charged to no run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Regions:
             if job is not None and job.returncode:
                 raise RuntimeError(marker.with_suffix(".log").read_text(errors="replace").strip().rpartition("\n")[2])
             load(calls)
-        except Exception as problem:  # a compiler fails in as many ways as there are machines, and plain passes still run
+        except Exception as problem:  # any error: compilers fail in many ways, and plain passes still run
             self._news.append(f"Compiling {what} failed, so they stay uncompiled: {' '.join(str(problem).split())[:300]}")
             return False
         self.compiled = True

@@ -183,7 +183,7 @@ class Warp:
         """
         total = torch.logsumexp(scores, -1, keepdim=True)
         vocab = scores.shape[-1]
-        # Checking whether few were enough would synchronize a GPU, which sorts fast anyway.
+        # Checking whether those few suffice would synchronize a GPU, which sorts fast anyway.
         few = min(_NUCLEUS, vocab) if scores.device.type == "cpu" else vocab
         ordered = scores.topk(few, dim=-1).values if few < vocab else scores.sort(dim=-1, descending=True).values
         mass = (ordered - total).exp().cumsum(-1)

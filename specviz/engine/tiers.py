@@ -198,8 +198,8 @@ class CachePool:
         self._lock = threading.Lock()
 
     def acquire(self, model: Any, words: Sequence[Hashable], capacity: int) -> PooledCache:
-        """Return a cache for layers with these ``words`` and room for ``capacity`` columns: the smallest idle one that fits, or a
-        new one."""
+        """Return a cache for layers with these labels (``words``) and room for ``capacity`` columns: the smallest idle one that
+        fits, or a new one."""
         columns = bucket(capacity) + STRIDE
         with self._lock:
             idle = self._idle.setdefault(model, [])
@@ -287,7 +287,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def padded_pass(self, inputs: Inputs, columns: int, fused: Forward | None = None) -> Outputs:
-        """Run the whole pass from its static inputs, ``fused`` if given, without reading any of them on the host."""
+        """Run the whole pass from its static inputs, with ``fused`` if given, and read none of them on the host."""
         width = inputs.tokens.shape[1]
         length, depths = inputs.places[:1], inputs.places[1 : 1 + width]
         slots = length + torch.arange(width, device=self.device)

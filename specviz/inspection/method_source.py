@@ -17,18 +17,18 @@ from specviz.errors import BadInput
 from specviz.methods import registry
 
 PHASES = {"draft": ("draft", "build"), "judge": ("judge",), "commit": ("observe",)}
-"""Phase to the names of the methods in which a component does it."""
+"""Names of the methods in which a component does the work of a phase, by phase."""
 DELEGATION = 2
 """Number of lines of a function that only calls another."""
 LINES, FUNCTIONS = 120, 16
-"""Maximum number of lines of a function, and of functions."""
+"""Maximum numbers of lines per function, and of functions."""
 
 
 @cache
 def of(method: str) -> tuple[dict[str, Any], ...]:
     """Return phase, name, file, first line and text of the functions; the loop's own come first.
 
-    Which of several components take part follows from a run's parameters. Raises BadInput for an unknown method.
+    A run's parameters decide which of several components take part. Raises BadInput for an unknown method.
     """
     if method not in registry.all_methods():
         raise BadInput("This version has no method of the run's name, so there is no code to show.")

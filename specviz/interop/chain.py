@@ -191,7 +191,7 @@ def _share(value: float | None) -> float | None:
 
 
 def fitted(text: str) -> str:
-    """Return the longest beginning of a text that fits on a line, to within 10 %."""
+    """Return the longest prefix of a text that fits on a line, to within 10 %."""
     while _size(text) > _LINE_PART:
         text = text[: len(text) * 9 // 10]
     return text

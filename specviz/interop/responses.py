@@ -180,7 +180,7 @@ class Arrival:
 class TokenReader(NumberedTokens):
     """Reader of one response's tokens (``engine.interfaces.TokenText``). Tokens without an id are numbered as they appear.
 
-    Each token adds its bytes or name to the text, as far as the response's content agrees. Text that belongs to no token
+    Each token adds its bytes or name to the text, if they agree with the response's content. Text that belongs to no token
     becomes a token without a probability. ``doubtful``: whether p = 1 is ignored until another value of p is seen.
     """
 

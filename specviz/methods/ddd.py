@@ -111,7 +111,7 @@ class CalibratedDepth:
         return best[1]
 
     def below(self, threshold: float) -> tuple[float, ...]:
-        """Return [level] the fraction of rounds with a beam below ``threshold``."""
+        """Return the fraction of rounds with a beam below ``threshold``, by level."""
         deepest = max(map(len, self.rounds))
         columns = ([one[level] for one in self.rounds if len(one) > level] for level in range(1, deepest))
         return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)

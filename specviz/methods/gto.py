@@ -157,7 +157,7 @@ def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
 
 
 def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
-    """Return [node] the target's warped probability of the token, given the ancestors; 1 for the root.
+    """Return the target's warped probability of each node's token, given the ancestors; 1 for the root.
 
     At temperature 0 the probabilities are those at temperature 1.
     """

@@ -13,7 +13,7 @@ from specviz.methods.dynamic_tree import TreeSize, dynamic_tree, tree_costs
 from specviz.methods.registry import RELAXED, Card, choice, number, parts
 
 TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"}
-"""Option to published tree."""
+"""Published tree by option."""
 ACCEPTED = {"57": 2.72, "25": 2.39, "12": 2.19, "chain": 1.88}
 """Codes per target pass (τ) of each tree in ``bench --suite image-sweeps``: emoji-64, λ = 5, k = 10, 64 prompts.
 

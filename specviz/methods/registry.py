@@ -43,7 +43,7 @@ FAMILIES = {
     "judge": "Other verification rules",
     "other": "More",
 }
-"""Family to title, in the order of the method picker."""
+"""Title by family, in the order of the method picker."""
 
 
 @dataclass(frozen=True)

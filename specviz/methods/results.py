@@ -18,8 +18,8 @@ class Table:
     """Measurements by one command on one machine.
 
     ``title``: heading in RESULTS.md; a table without a title is not printed. ``date``: a day, or the first and the last day.
-    ``columns``: key to (heading, unit). ``rows``: key to cells, in column order. A column ``unit`` has the units of a column
-    ``value``. Decimals keep the digits of the file.
+    ``columns``: (heading, unit) by key. ``rows``: cells by key, in column order. The column ``unit``, if any, has the units of
+    the column ``value``. Decimals keep the digits of the file.
     """
 
     title: str

@@ -30,7 +30,7 @@ Key = tuple[str, ...]
 
 
 class ModelCache(Generic[Thing]):
-    """LRU cache of models. It evicts a device's models before building one that would not fit in addition.
+    """LRU cache of models. It evicts a device's models before building one for which there is no room.
 
     ``limit``: function that returns the bytes available for models on a device. An evicted model still counts while a run uses
     it.

@@ -1,7 +1,7 @@
 """Linear layers whose weights are packed once for the CPU's kernels, and models in int8.
 
-In float32, a product with a few rows spends more time reordering weights than multiplying: a tree of eight costs twice as much
-as a single token. In oneDNN's blocked layout, made once at loading, the tree costs about a fifth more (two AVX2 cores,
+In float32, a product with a few rows spends more time reordering weights than multiplying: a tree of eight nodes costs twice as
+much as a single token. In oneDNN's blocked layout, made once at loading, the tree costs about a fifth more (two AVX2 cores,
 SmolLM2-135M). In bfloat16, the layout saves a third of the time for products of one row, and a quarter for 25 rows (two Zen 5
 cores). Results agree up to rounding, which is checked at loading.
 
@@ -34,7 +34,7 @@ _ROWS = 32
 _APART = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
 """Largest allowed relative error of packed products, by dtype."""
 _MIDDLE = 128
-"""Zero point of the unsigned bytes of the integer kernel; with signed bytes, a kernel runs that is a hundred times slower."""
+"""Zero point of the unsigned bytes of the integer kernel. Signed bytes would select a kernel that is a hundred times slower."""
 _TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers that read the same input, as transformers names them."""
 INT8_ERROR = 0.02

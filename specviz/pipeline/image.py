@@ -75,7 +75,7 @@ class PreparedImage(Prepared):
     loaded: LoadedImage
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step with a note that holds the image rows completed by it.
+        """Return the step with a note that holds the image rows that it completes.
 
         The image is decoded once per row rather than once per step, because decoding costs as much as a small target's pass.
         """

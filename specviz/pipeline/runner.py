@@ -29,7 +29,7 @@ _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
     "image": ("images", image.prepare),
     "vision_language": ("pictures and text", vision_language.prepare),
 }
-"""Modality of the target to (name of the data in messages, function that prepares a request)."""
+"""(Name of the data in messages, function that prepares a request) by modality of the target."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:

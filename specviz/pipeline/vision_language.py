@@ -41,7 +41,7 @@ class PreparedPicture(Prepared):
     question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """Return the step; the first one with a note that holds the image."""
+        """Return the step, with the image in a note if it is the first."""
         if step.index or self.request.record != "tree":
             return step
         question = self.question

@@ -193,7 +193,7 @@ class Decoder:
         """Return the three regions with example arguments for a pass of ``width`` rows."""
         like, counts = self.embedding, dict[str, Any](dtype=torch.long, device=self.embedding.device)
         with torch.inference_mode(False):
-            tokens = torch.zeros(1, width, **counts)  # as the static inputs are
+            tokens = torch.zeros(1, width, **counts)  # like the static inputs
         places = torch.zeros(width, **counts)
         mask = torch.ones(width, columns, dtype=torch.bool, device=like.device)
         x, size = like.new_zeros(1, width, like.shape[1]), 2 * len(self.rates)

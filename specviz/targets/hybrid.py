@@ -49,7 +49,7 @@ CHUNK = 128
 REWIND = 24
 """Number of earlier states that a session keeps after its first rewind, to rewind without prefilling the whole text again."""
 PASSED = -1
-"""Key of a captured pass's activations among its outputs, in a list with the captured replays of its paths by length."""
+"""Key of a list among a captured pass's outputs: its activations, and the captured replays of its paths by length."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
 """Heads to show, as quantiles of decay speed from 0 (slowest)."""
 _LARGEST_SHOWN = 96
@@ -251,7 +251,7 @@ class HybridSession(CachedSession):
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens: go back to an earlier state, and prefill what follows it again."""
+        """Drop all but the first ``length`` tokens: go back to an earlier state, and prefill the tokens after it again."""
         if length < self.length:
             self._earlier = [one for one in self._earlier or () if one[0] <= length]
             start, carried = self._earlier.pop() if self._earlier else (0, self.target.nothing())

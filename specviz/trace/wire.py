@@ -33,7 +33,7 @@ LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="
 MAX_LINE = 1 << 20
 """Maximum size of one line in bytes, without the line end."""
 MAX_ENDS = 2
-"""Maximum number of end lines in a file: the end of the run, and once more with the baseline."""
+"""Maximum number of end lines in a file: one at the end of the run, and one that adds the baseline."""
 MAX_NESTING = 8
 """Maximum nesting depth of free-form JSON: a note, or the metrics of a run."""
 MAX_VALUES = 16_384

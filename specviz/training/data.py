@@ -209,7 +209,7 @@ def split_unread(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[in
 
 
 def draft_index(ids: Tensor, vocab: int) -> Tensor:
-    """Return int64 [vocab] the index of each token in the draft vocabulary ``ids``, or IGNORED for a token outside."""
+    """Return each token's index in the draft vocabulary ``ids``, IGNORED for a token outside it: int64 [vocab]."""
     places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
     places[ids] = torch.arange(len(ids), device=ids.device)
     return places

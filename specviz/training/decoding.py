@@ -76,7 +76,7 @@ class _Row:
         return self.start + len(self.answer)
 
     def looped(self) -> bool:
-        """Count the last ``GRAM`` tokens; return whether the answer now contains these tokens more than ``REPEATS`` times."""
+        """Count the n-gram of the last ``GRAM`` tokens; return whether the answer now has it more than ``REPEATS`` times."""
         if len(self.answer) < GRAM:
             return False
         last = tuple(self.answer[-GRAM:])

@@ -192,7 +192,8 @@ class TrainState:
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
-        """Return loss and gradients summed over ``examples``. ``loss``: loss of the examples of one pass. ``count``: tokens.
+        """Return loss and gradients summed over ``examples``. ``loss``: function that returns the loss of one pass. ``count``:
+        number of tokens.
 
         If a pass exceeds the GPU's memory, passes are halved from then on. Raises ModelUnavailable if a single example does not
         fit.

@@ -1,7 +1,7 @@
 """The target's hidden states at every token of the dialogues, computed on first use and stored on disk as float16.
 
-All feature drafters share one store. Each dialogue has a file named by the content, so features stay valid when the dialogue file
-grows, and several processes may share the store. Axis names: ``token``, ``tap``, ``hidden``.
+All feature drafters share one store. Each dialogue has a file named by a hash of its content, so features stay valid when the
+dialogue file grows, and several processes may share the store. Axis names: ``token``, ``tap``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class TrainInputs:
     """Target, data and features for training.
 
     ``training`` and ``held_out``: numbers of dialogues. ``draft_ids`` [support]: draft vocabulary. ``unread``: numbers of
-    dialogues for fine-tuning, which drafters do not read before.
+    dialogues for fine-tuning, which no drafter reads before that.
     """
 
     assets: TargetAssets

@@ -35,7 +35,7 @@ def phrases(name: str) -> Mapping[str, Any]:
 
 
 ASKED: Mapping[str, Sequence[str]] = phrases("turns")["asked"]
-"""Kind to templates of user turns."""
+"""Templates of user turns by kind."""
 KINDS = (*ASKED, "multi-turn", "unprompted")
 """Kinds of user turns. The target writes turns of the last kind."""
 REPORTED = KINDS[:6]

@@ -52,7 +52,7 @@ class PromptCopy(NullDrafter):
         self._indexed = len(ids)
 
     def bookmark(self) -> tuple[int, int]:
-        """Return the current extent of the index, for :meth:`back` after provisional text."""
+        """Return the current extent of the index, to which :meth:`back` can return."""
         return self._indexed, len(self._noted)
 
     def back(self, bookmark: tuple[int, int]) -> None:

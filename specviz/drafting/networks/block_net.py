@@ -38,8 +38,8 @@ _SHORT = 4
 class BlockConfig:
     """Sizes of the network.
 
-    ``tap``: the target's hidden state that the network and the target's head read, as transformers numbers them. Hidden size,
-    heads, rotary base and epsilon are the target's.
+    ``tap``: index, in transformers' numbering, of the target's hidden state that the network and the target's head read. Hidden
+    size, heads, rotary base and epsilon are the target's.
     """
 
     vocab_size: int

@@ -215,7 +215,7 @@ class FeatureRuntime(Rotating):
         return residual if self._norm is None else self._unit(residual) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Map outputs [row, hidden] to logits [row, support]; -inf for tokens that are no candidates of a row."""
+        """Map outputs [row, hidden] to logits [row, support]; -inf for tokens that are not candidates of a row."""
         return self._head(self._unit(outputs) if self._unit_before_head else outputs)
 
     def _attention(

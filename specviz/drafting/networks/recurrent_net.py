@@ -23,7 +23,7 @@ State = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """Sizes of the network. ``tap``: the target's hidden state that it reads, as transformers numbers them."""
+    """Sizes of the network. ``tap``: index, in transformers' numbering, of the target's hidden state that it reads."""
 
     vocab_size: int
     hidden: int

@@ -19,7 +19,7 @@ def rates_of(size: int, theta: float) -> Tensor:
 
 
 def table(rates: Tensor, positions: int, scale: float = 1.0) -> Tensor:
-    """Return cosines and signed sines [2, position, size] times ``scale``, in float64, from which other dtypes are rounded."""
+    """Return cosines and signed sines [2, position, size] times ``scale``, in float64; callers round to other dtypes."""
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rates
     return halves(torch.stack((angle.cos(), angle.sin())) * scale)
 

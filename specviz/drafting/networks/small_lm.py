@@ -168,14 +168,14 @@ class NarrowNet(Network):
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
         self._ready: Any = None
-        """What inference has computed from the weights."""
+        """Values that inference has computed from the weights."""
 
     def head(self) -> Tensor:
         """Return the target's output head in the draft's width, [draft, width], which saves a matrix product."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def train(self, mode: bool = True) -> Self:
-        """Drop what inference has computed, because the weights may change."""
+        """Drop the values that inference has computed, because the weights may change."""
         self._ready = None
         return super().train(mode)
 

@@ -140,7 +140,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Write a block's keys and values after the ``drafted`` columns.
 
-        Returns the columns to attend to, and the mask [row, column], made from the rows' ``own`` [row, drafted column].
+        Returns the columns to attend to, and the mask [row, column]. ``own`` [row, drafted column]: mask of drafted columns.
         """
         keys, values = self._put(end + drafted, key, value)
         return keys, values, torch.cat((own.new_ones(len(own), end), own), dim=1)

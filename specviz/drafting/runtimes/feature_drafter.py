@@ -35,7 +35,7 @@ from specviz.engine.to_device import to_device
 class Stepper(Protocol):
     """Inference runtime of a network, shared between runs, which keep their own caches.
 
-    ``config``: names the target's layers that the network reads, as ``taps``.
+    ``config``: its ``taps`` are the target's layers that the network reads.
     """
 
     draft_ids: Tensor | None
@@ -145,7 +145,7 @@ class FeatureDrafter(NullDrafter):
     def _drafted(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
         """Return the network's outputs after the nodes of ``path``, for target passes without hidden states.
 
-        The last node of the path, if no level contained it, is run now.
+        If no level contained the last node of the path, it is run now.
         """
         levels, tree, outputs = self._levels, finished.draft.tree, list[Tensor]()
         if levels is None:

@@ -26,15 +26,15 @@ from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import copy_into, device_cache, to_device
 
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
-"""One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend` with its context)."""
+"""One forward of the network over drafted rows: :meth:`.feature_drafter.FeatureDrafter.extend`, bound to a context."""
 ROOM = 256
 """Number of columns in a fixed cache after the committed columns, for drafted rows and padding."""
 FIRST_COLUMNS = 512
-"""Minimum number of columns of a cache at first."""
+"""Minimum initial number of columns of a cache."""
 PIECE = 512
-"""Number of prompt tokens per forward; a mask has this number times the prompt's length entries."""
+"""Number of prompt tokens per forward; the mask has this number of rows, each as long as the prompt."""
 TOGETHER = 32
-"""Maximum number of committed inputs in a round's first level of fixed shape; earlier inputs are run before it."""
+"""Maximum number of committed inputs in a round's first level of fixed shape; earlier inputs run in forwards before it."""
 LEAST = 8
 """Minimum number of rows for a round's inputs, enough for most rounds."""
 Here = TypeVar("Here")
@@ -75,7 +75,7 @@ class EagerLevels(Levels):
         return self._outputs[level][row : row + 1]
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """Return the output [1, hidden] after a token below this row that no level contained, in the round's last forward."""
+        """Run a token below this row that no level contains, as the round's last forward. Returns the output [1, hidden]."""
         drafted, above = self._seen[-1].shape[1], self._seen[level][row : row + 1]
         mask = above.new_zeros(1, self._committed + drafted + 1)
         mask[:, : self._committed] = True
@@ -314,7 +314,7 @@ class LevelsDrafter(NullDrafter, Generic[Drafted]):
         self._committed = self._calls = 0
 
     def _open(self, context: Context) -> None:
-        """Begin a run with a cache for a text that may double."""
+        """Begin a run with a cache for twice the text's length."""
         self.close()
         columns = max(FIRST_COLUMNS, 2 * len(context.ids))
         self._levels = acquire(self.network, columns, self.captured) if self._fixed else self.eager(self.network, columns)

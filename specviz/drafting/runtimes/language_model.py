@@ -169,8 +169,8 @@ class FixedChain(CapturedLevels[Tensor]):
 
 
 def session_levels(session: Session, device: torch.device, vocab: int | None = None) -> SessionLevels | None:
-    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None if the session has no captured passes, or a
-    state that a chain cannot rewind."""
+    """Acquire levels over the session's cache, for its first ``vocab`` tokens; None if the session has no captured passes, or has
+    a state that a chain cannot rewind."""
     if (graph := getattr(session, "graph", None)) is None or graph.pooled.state:
         return None
     levels: SessionLevels = acquire(graph.pooled, 0, lambda pooled, _: SessionLevels(device, ROOM, pooled.cache))
@@ -204,7 +204,7 @@ class SessionLevels(FixedChain):
         return self.graph.padded_pass(inputs, self._columns)[0][:, : self.vocab]
 
     def close(self) -> None:
-        """Leave the levels' graphs with the cache for the next run, but not the session."""
+        """Keep the graphs with the cache for the next run, and drop the session."""
         if self.graph is not None:
             release(self.graph.pooled, self)
             self.graph = None
@@ -322,7 +322,7 @@ class LanguageModelDrafter(NullDrafter):
         self._chain: Chain | None = None
         """Levels of the round's chain, while the tokens are not on the host yet."""
         self._counted = 0
-        """Levels of the current chain that :meth:`calls` has counted."""
+        """Number of levels of the current chain that :meth:`calls` has counted."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.max_depth)

@@ -22,7 +22,7 @@ from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
 PRIOR, PRIOR_RATE = 4.0, 0.7
-"""Weight, in tokens, and value of the prior acceptance rate of a depth without a confidence head."""
+"""Weight in tokens, and value, of the prior acceptance rate at each depth, used without a confidence head."""
 
 
 class BlockChain:

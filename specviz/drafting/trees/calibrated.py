@@ -44,7 +44,7 @@ class CalibratedTree:
 
     @staticmethod
     def load(path: Path) -> CalibratedTree:
-        """Load from JSON. Raises BadInput if the file is missing or not such a tree."""
+        """Load from JSON. Raises BadInput if the file is missing or not a calibrated tree."""
         return load_all(path)[0]
 
 

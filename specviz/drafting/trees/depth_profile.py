@@ -45,7 +45,7 @@ class DepthProfile:
 
     @staticmethod
     def load(path: Path) -> DepthProfile:
-        """Load from JSON. Raises BadInput if the file is missing or not such a profile."""
+        """Load from JSON. Raises BadInput if the file is missing or not a depth profile."""
         try:
             found = msgspec.json.decode(path.read_bytes(), type=DepthProfile)
             widths = {len(row) for table in found.tau.values() for row in table}

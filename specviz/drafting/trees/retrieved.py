@@ -57,7 +57,7 @@ class Retrieved:
 
 
 def followed(tokens: Sequence[int], parents: Sequence[int], emitted: Sequence[int], at: int = 0) -> list[int]:
-    """Return the nodes on the path of a tree below the node ``at`` that has the leading tokens of ``emitted``."""
+    """Return the nodes of the path below ``at`` whose tokens are the leading tokens of ``emitted``."""
     nodes, path = {pair: node for node, pair in enumerate(zip(parents, tokens, strict=True))}, list[int]()
     for token in emitted:
         if (at, token) not in nodes:

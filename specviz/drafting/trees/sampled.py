@@ -136,7 +136,7 @@ class _Level:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return int64 [node] twice: the node's index among the flattened children [row, child] of the level above, and its parent's
+    """Return two int64 [node]: each node's index among the flattened children [row, child] of the level above, and its parent's
     row."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]

@@ -134,8 +134,8 @@ class _Places:
 class _Level:
     """Sampled level, and the ``beam`` below it.
 
-    ``host_facts`` [row, 2 * child + 3], copied to the host: tokens, drafter probabilities, number of children in the tree, node
-    of the row, and whether it is a node. ``held``: keeps a tensor alive that a captured step reads.
+    ``host_facts`` [row, 2 * child + 3], copied to the host: tokens, drafter probabilities, number of children in the tree, the
+    row's node, and whether the row is a node rather than padding. ``held``: keeps a tensor alive that a captured step reads.
     """
 
     q: Tensor

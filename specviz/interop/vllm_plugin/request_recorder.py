@@ -77,7 +77,7 @@ class RequestRecorder:
         """Process one message: the server's settings, the start or end of a request, or a round of several requests."""
         if kind == "server":
             self._server = content
-            if content["tokenizer"] is not None:  # loaded as vLLM does
+            if content["tokenizer"] is not None:  # loaded as vLLM loads it
                 from specviz.models.text.text import TokenizerText
 
                 found = dict(content["tokenizer"])

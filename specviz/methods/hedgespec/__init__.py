@@ -90,7 +90,7 @@ def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss:
 
 
 class Chooser:
-    """Online learner that selects an arm in every round. A subclass overrides the kind of feedback that it uses.
+    """Online learner that selects an arm in every round. A subclass overrides the method for its kind of feedback.
 
     ``full_information``: whether the chooser learns from the losses of all arms.
     """
@@ -98,7 +98,7 @@ class Chooser:
     full_information = False
 
     def probabilities(self) -> list[float]:
-        """Return [arm] the probability of selecting the arm in the next round."""
+        """Return the probability of selecting each arm in the next round."""
         raise LookupError("a subclass of Chooser must define probabilities")
 
     def learn(self, losses: Sequence[float]) -> None:

@@ -68,7 +68,7 @@ def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
 class Product:
     """Tree builder that fills the rank ``paths`` level by level.
 
-    Paths are dropped if they need more heads, candidates or positions than a round has.
+    Paths are dropped if they need more heads, candidates or positions than a round allows.
     """
 
     def __init__(self, paths: Sequence[RankPath]) -> None:

@@ -44,7 +44,7 @@ FADE = 0.97
 class SpecTokenPass(TargetPass):
     """Target pass with [SPEC] tokens.
 
-    ``behind``: layer to hidden states of the [SPEC] tokens after the nodes, [node, hidden]. A prefill has a single [SPEC]
+    ``behind``: hidden states [node, hidden], by layer, of the [SPEC] tokens after the nodes. A prefill has a single [SPEC]
     token, after the last position.
     """
 

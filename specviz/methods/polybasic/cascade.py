@@ -160,8 +160,8 @@ class Cascade(Generic[Below]):
         )
 
     def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
-        """Run the intermediate model over committed tokens missing in its cache and the tree in one pass; return the tree's part
-        of the pass, and the number of missing tokens."""
+        """Run the intermediate model in one pass over the committed tokens missing from its cache and over the tree; return the
+        tree's part of the pass, and the number of missing tokens."""
         session = self._session
         assert session is not None
         lead = list(inner.ids[session.length : -1])

@@ -14,7 +14,7 @@ BASES: dict[str, tuple[str, dict[str, Any]]] = {
     "small_draft": ("speculative_sampling", {}),
     "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
 }
-"""Choice of drafter to (method, parameters)."""
+"""Method and parameters by choice of drafter."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ FAINT = 0.02
 
 @dataclass
 class _Leaf:
-    """A candidate node. ``sources``: source to (kind, prior acceptance)."""
+    """A candidate node. ``sources``: (kind, prior acceptance) by source."""
 
     parent: int
     token: int
@@ -236,7 +236,7 @@ def _tenth(share: float) -> int:
 
 # Weight of a prior, in observations.
 WEIGHT = 6.0
-# Number of observations of a kind from which on older observations are discounted, so that estimates adapt to the text.
+# Number of observations of a kind after which older ones are discounted, so that estimates adapt to the text.
 MOST = 200.0
 
 

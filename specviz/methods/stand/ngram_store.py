@@ -29,7 +29,7 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class Entry:
-    """Statistics of one n-gram. ``distribution``: next token to mean probability over ``visits``, most likely first."""
+    """Statistics of one n-gram. ``distribution``: mean probability over ``visits`` by next token, most likely first."""
 
     visits: int
     distribution: dict[int, float]
@@ -77,7 +77,7 @@ class NgramStore:
 
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
-    """Return [node] the top tokens with probabilities at temperature 1, from ``logits`` [node, vocab]."""
+    """Return the top tokens of each node, with probabilities at temperature 1, from ``logits`` [node, vocab]."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = wide.topk(min(KEPT, wide.shape[-1]), dim=-1)
     log_p = best.values - torch.logsumexp(wide, -1, keepdim=True)

@@ -332,7 +332,7 @@ def _weights(
 
 
 def _block_fill(layout: Layout, stored: Repository, target: Fit) -> BlockFill:
-    """Read a block drafter of z-lab's package, DeepSpec or the speculators library. Raises ModelUnavailable naming the misfit."""
+    """Read a block drafter of z-lab, DeepSpec or the speculators library. Raises ModelUnavailable naming what does not fit."""
     said, names = Settings(stored.name, stored.config), layout.names_in(stored)
     library = "speculators_model_type" in said.values
     if library:

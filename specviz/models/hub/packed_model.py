@@ -26,7 +26,7 @@ TEMPLATE = (
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
 CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
-"""Metadata keys for the file that the weights modify and for the target that they were trained on, both by :func:`named`."""
+"""Metadata keys whose values name, as :func:`named` does, the file that the weights modify or the target they learned from."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def refuse_unreadable(text: str, what: str, empty: str) -> None:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Return the first of a user's words in quotation marks, truncated to fit a warning."""
+    """Return a user's words in quotation marks, as many as fit in a warning."""
     return ", ".join(f"“{word[:_LETTERS]}”" for word in words[:_MOST]) + (", …" if len(words) > _MOST else "")
 
 
@@ -201,7 +201,7 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """Return the SHA-256 of the meaning of token ids: vocabulary by id, merges and normaliser.
+    """Return the SHA-256 of what gives token ids their meaning: vocabulary by id, merges and normaliser.
 
     Chat templates, padding and special-token roles do not count, because models that differ only there share their tokens.
     """

@@ -93,7 +93,7 @@ class PictureReader:
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
         """Return the prompt. ``picture``: any PIL image, already limited in size and rotated upright.
 
-        Raises BadInput for the question, and ModelUnavailable if the processor rejects the picture.
+        Raises BadInput for an invalid question, and ModelUnavailable if the processor rejects the picture.
         """
         image, words = self.frame(picture), question.strip()
         refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")

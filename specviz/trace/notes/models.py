@@ -195,7 +195,7 @@ Drafts = Annotated[int, Meta(ge=0, le=2047)]
 
 
 class ServedNote(TypedNote, frozen=True):
-    """Data reported by a serving engine on a round, which may include other requests."""
+    """A serving engine's data on a round. The round may include other requests."""
 
     batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
     """Number of requests in the target's pass; null if unknown."""

@@ -194,7 +194,7 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
 
 
 def sample_starts(dialogue: DialogueFeatures, groups: int, members: int, generator: np.random.Generator) -> Tensor:
-    """Return int64 [group, member] starts: at most ``groups`` disjoint runs of adjacent starts inside the answer, ascending."""
+    """Return at most ``groups`` disjoint runs of adjacent starts inside the answer, ascending: int64 [group, member]."""
     first = max(0, dialogue.first - 2)
     room = len(dialogue.tokens) - 2 - first
     run_count = room // members

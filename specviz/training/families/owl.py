@@ -39,7 +39,7 @@ DEPTH_WEIGHT = 0.85
 ANSWERED = 16
 """Minimum number of answer tokens in a window."""
 AT_START = 0.2
-"""Probability that the first window of a dialogue is the beginning, if that reaches into the answer."""
+"""Probability that the first window of a dialogue is its beginning, if the beginning reaches into the answer."""
 WITHOUT = 0.2
 """Share of the windows trained without the probe's hidden state."""
 

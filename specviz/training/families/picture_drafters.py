@@ -112,7 +112,7 @@ KEEP = 0.75
 TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     WORDS: lambda layers: (layers,), ALL: lambda layers: (0, layers), COMPRESSED: lambda layers: (0, MIDDLE, layers)
 }  # fmt: skip
-"""View to function from the number of layers to the taps: hidden states in transformers' numbering, or MIDDLE."""
+"""Function from the number of layers to the taps, by view. A tap is a hidden state in transformers' numbering, or MIDDLE."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _UNSEEN_FROM = 1 << 39
 """First seed of training scenes that are described in text and never drawn."""
 KINDS = (*NAMES, *SHAPES)
 HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
-"""Dense label to number of classes; class 0 is an empty patch or no colour."""
+"""Number of classes by dense label; class 0 is an empty patch or no colour."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Speaker:
         ]
 
     def look(self) -> str:
-        """Return the look: every thing in reading order. The place precedes the name, whose hidden state can thus include it."""
+        """Return the look: every thing in reading order. The place comes first, so the name's hidden state can include it."""
         listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.things]
         return capital(" and ".join([part for part in (", ".join(listed[:-1]), listed[-1]) if part])) + "."
 

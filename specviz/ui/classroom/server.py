@@ -1,4 +1,4 @@
-"""Class mode: a lesson on the projector, whose questions phones answer.
+"""Class mode: a lesson on the projector, and phones that answer the lesson's questions.
 
 A phone opens one small page, ``/c/CODE``, and polls for the question of the moment. The teacher's page shows the histogram, sets
 the pace with the room's secret key, and downloads the answers. A room is a few kilobytes of memory: it opens no Gradio session,
@@ -39,7 +39,7 @@ LETTERS = "BCDFGHJKMNPQRSTVWXZ23456789"
 MOST_ROOMS, MOST_EACH, MOST_PHONES, MOST_QUESTIONS = 40, 5, 200, 100
 """Maximum number of rooms, of rooms opened from one address, and of phones and questions in a room."""
 LIFE, IDLE, AWAY = 6 * 3600, 3600, 20
-"""Seconds until a room closes, after its opening and after its teacher's last request, and until a silent phone is gone."""
+"""Seconds until a room closes after its opening, and after its teacher's last request; and until a silent phone is gone."""
 MOST_BODY, BODY_SECONDS = 2048, 10
 WINDOW = 10
 """Length in seconds of a window, in which the requests of an address are counted."""

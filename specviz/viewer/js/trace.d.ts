@@ -520,7 +520,7 @@ declare namespace Trace {
     head: integer;
     fade: number[];
   }
-  /** Data reported by a serving engine on a round, which may include other requests. */
+  /** A serving engine's data on a round. The round may include other requests. */
   interface ServedNote {
     type: "served";
     /** Number of requests in the target's pass; null if unknown. */ batch: integer | null;
