@@ -101,7 +101,7 @@ def main(marker: str, threads: int) -> None:
 
 
 class Regions:
-    """Regions of one model's passes. ``calls`` returns those of a pass by width and columns.
+    """Regions of one model's passes. ``calls(width, columns)`` returns those of a pass.
 
     ``compiled``: whether any pass has switched to compiled code.
     """

@@ -31,7 +31,7 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the SplitMix64 increment, 
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# A nucleus nearly always fits into this many top tokens, which are far cheaper to find than sorting the vocabulary.
+# A nucleus nearly always fits into this many top tokens. Finding them is far cheaper than sorting the vocabulary.
 _NUCLEUS = 2048
 # Below this temperature, the largest logit is subtracted first.
 _COLD = 1e-6
@@ -179,11 +179,11 @@ class Warp:
     def _nucleus(self, scores: Tensor) -> Tensor:
         """Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
 
-        Tokens tied with the last kept token are kept too, so the result does not depend on how the sort orders equals.
+        Tokens tied with the last kept token are kept too, so the result does not depend on how the sort orders ties.
         """
         total = torch.logsumexp(scores, -1, keepdim=True)
         vocab = scores.shape[-1]
-        # Checking whether those few suffice would synchronize a GPU, which sorts fast anyway.
+        # On a GPU, checking whether the top few suffice would synchronize, and a full sort is fast.
         few = min(_NUCLEUS, vocab) if scores.device.type == "cpu" else vocab
         ordered = scores.topk(few, dim=-1).values if few < vocab else scores.sort(dim=-1, descending=True).values
         mass = (ordered - total).exp().cumsum(-1)

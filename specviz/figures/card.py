@@ -1,4 +1,4 @@
-"""Preview card of a run, a PNG that sites show beside a link: title, prompt, speed, and the run's clock above its baseline's."""
+"""Preview card of a run, a PNG that sites show beside a link: title, prompt, speed, and timelines of the run and its baseline."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _size(text: str) -> int:
 
 
 def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
-    """Return the run record of another engine, by default of exact text, recorded now.
+    """Return the run record of another engine. By default, the text is exact and the time is now.
 
     Names and texts are truncated to the limits of a trace.
     """

@@ -227,7 +227,7 @@ class Answer:
         return body
 
     def _steps(self) -> ChainSteps:
-        """Return a converter, without steps yet, after the prompt, which counts as one token if its ids are unknown."""
+        """Return an empty :class:`ChainSteps` after the prompt. A prompt with unknown ids counts as one token."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
         return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 

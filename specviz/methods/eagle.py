@@ -15,7 +15,7 @@ class Parameters:
     tree: str = choice(
         "published",
         ("published", "fitted"),
-        "The published 25 nodes, or the most often accepted nodes, as many as are fastest here. Images use the 25.",
+        "The published 25 nodes, or as many of the most often accepted nodes as run fastest here. Images use the 25.",
     )
     rule: str = choice(
         "without_replacement",

@@ -23,7 +23,7 @@ class Parameters:
     tree: str = choice(
         "fitted",
         ("fitted", "published", "drawn"),
-        "The most probable nodes, as many as are fastest here; the published 165 nodes, by rank; or 15 sampled nodes.",
+        "As many of the most probable nodes as run fastest here; the published 165 nodes, by rank; or 15 sampled nodes.",
     )
     nodes: int = number(0, 0, 200, "Nodes of the fitted tree; 0 chooses the fastest number in every round.", "nodes")
     forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree; each pass fills two levels.", "passes")

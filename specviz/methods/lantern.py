@@ -1,7 +1,7 @@
 """LANTERN (Jang et al. 2410.03355) and LANTERN++ (Park et al. 2502.06352): relaxed acceptance of similar image codes.
 
-A code counts for its own probability plus that of its nearest latent codes. LANTERN drafts EAGLE-2's tree and bounds the added
-probability. LANTERN++ drafts a static tree and limits the sum to a multiple of the code's own probability.
+The target's probability of a code is raised by that of its nearest latent codes. LANTERN drafts EAGLE-2's tree and bounds the
+added probability. LANTERN++ drafts a static tree and limits the sum to a multiple of the code's own probability.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"
 ACCEPTED = {"57": 2.72, "25": 2.39, "12": 2.19, "chain": 1.88}
 """Codes per target pass (τ) of each tree in ``bench --suite image-sweeps``: emoji-64, λ = 5, k = 10, 64 prompts.
 
-The tree of 57 nodes was measured on 24 of the prompts only, with 1.060 times LANTERN's τ, which is 2.57 on all 64 prompts.
+The 57-node tree was measured on 24 of the prompts, where its τ is 1.060 times LANTERN's. LANTERN's τ on all 64 is 2.57.
 """
 RESIDUAL = choice(
     "exact",

@@ -33,7 +33,7 @@ NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwi
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device ``name``; for "auto", CUDA if available, else the CPU. A GPU has its index, as on tensors.
+    """Return the device ``name``; for "auto", CUDA if available, else the CPU. A GPU's device has an index, like a tensor's.
 
     Raises BadInput or ModelUnavailable if no such device exists.
     """
@@ -121,9 +121,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """Return the fastest of a few 16-row products of a small model's size, which approximate the verification of a small draft
-    tree.
-    """
+    """Return the seconds of the fastest of a few 16-row products, which approximate the verification of a small draft tree."""
     rows = torch.ones(16, 768, dtype=dtype)
     weight = torch.ones(3072, 768, dtype=dtype)
     return min(timeit.repeat(lambda: torch.nn.functional.linear(rows, weight), number=1, repeat=8))

@@ -1,6 +1,6 @@
 """Passes of Llama-like decoders as regions: one before the layers, one for all layers, one after them.
 
-A layer's weights, keys and values, and slots are arguments, so all layers of a model share one region. Its last product is
+A layer's weights, keys and values, and slots are arguments, so all layers of a model share one region. A layer's last product is
 returned separately from the residual stream, because their sum is fused into the next norm. Axis names: ``row``, ``hidden``,
 ``head``, ``kv`` (key-value heads), ``group`` (query heads that share a key-value head), ``size`` (of a head), ``column`` (of
 the cache).
@@ -142,9 +142,9 @@ def refusal(model: Any) -> str:
     """Return the reason why this model's passes cannot be regions, or an empty string."""
     config = model.config.get_text_config()
     if config.model_type not in ARCHITECTURES:
-        return f"{', '.join(ARCHITECTURES)} models have compiled passes, and not {config.model_type}"
+        return f"only {', '.join(ARCHITECTURES)} models have compiled passes, not {config.model_type}"
     if getattr(config, "mlp_bias", False) or getattr(config, "attention_bias", False):
-        return "its layers have biases of another kind"
+        return "its layers have biases that compiled passes do not compute"
     linears = [module for module in model.modules() if hasattr(module, "in_features")]
     if not all(type(module) is nn.Linear or hasattr(module, "packed") for module in linears):
         return "its matrices are quantised"

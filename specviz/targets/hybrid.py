@@ -76,7 +76,7 @@ class HybridTarget(LanguageTarget):
             (scale_of(block.norm), None if block.feed is None else scale_of(block.feed_norm)) for block in self.body.blocks
         ]
         self._last = scale_of(self.body.norm)
-        # Layers with equal words share one tensor of the cache; recurrent layers have no entries.
+        # Layers with equal labels share one tensor of the cache; recurrent layers have no entries.
         self.alike = tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
 
@@ -267,7 +267,7 @@ def _decay_notes(target: HybridTarget, passed: Activations, shape: TreeShape, st
     """Return a note on the L matrix of a pass that began at the carried ``state``; () for large trees and lone roots.
 
     The note has log decays along each path for three heads, and the memory that each way of storing states takes. With the
-    delta rule, a node writes its correction.
+    delta rule, each node writes a correction to the state.
     """
     if not 1 < len(shape) <= _LARGEST_SHOWN:
         return ()

@@ -125,7 +125,7 @@ class LanguageTarget:
 class TextTarget(LanguageTarget):
     """Target with only attention layers.
 
-    ``variant``: distinguishes passes of one model that a captured graph would freeze differently.
+    ``variant``: distinguishes passes of one model that need separate captured graphs.
     """
 
     variant: Hashable = ()

@@ -105,7 +105,7 @@ def split(data: bytes) -> Iterator[str]:
 def rewritten(source: bytes) -> Iterator[str]:
     """Validate a trace file's content and yield the lines in the current format, with only the last of two end lines.
 
-    Memory use is one line at a time. Raises BadTrace with line and field.
+    At most one line is in memory. Raises BadTrace with line and field.
     """
     writer, end = TraceWriter(), None
     for record in records(split(source)):

@@ -258,7 +258,7 @@ class TrainInputs:
     """Target, data and features for training.
 
     ``training`` and ``held_out``: numbers of dialogues. ``draft_ids`` [support]: draft vocabulary. ``unread``: numbers of
-    dialogues for fine-tuning, which no drafter reads before that.
+    the dialogues reserved for fine-tuning.
     """
 
     assets: TargetAssets

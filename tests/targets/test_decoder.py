@@ -93,7 +93,7 @@ def test_joined_matrices_are_in_memory_once() -> None:
     ("config", "why"),
     [
         (MistralConfig(**SHAPE, sliding_window=None), "not mistral"),
-        (LlamaConfig(**SHAPE, mlp_bias=True), "biases of another kind"),
+        (LlamaConfig(**SHAPE, mlp_bias=True), "biases that compiled passes do not compute"),
     ],
 )
 def test_another_architecture_is_refused_by_name_and_stays_plain(config: Any, why: str) -> None:

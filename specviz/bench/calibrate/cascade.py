@@ -83,7 +83,7 @@ def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: M
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Measure one chain per intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
+    """Measure one cascade per intermediate model on the calibration prompts, with EAGLE-3 as the drafter, and return ``out``.
 
     If ``draft`` names a model, the only intermediate model is that one, and prompt lookup is the drafter. Other results in
     ``out`` are kept.

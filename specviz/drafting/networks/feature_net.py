@@ -27,7 +27,7 @@ from specviz.drafting.networks.rotary import rates_of
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Sizes of the network. ``taps``: the target's hidden states that it reads, as transformers numbers them."""
+    """Sizes of the network. ``taps``: indices, in transformers' numbering, of the target's hidden states that it reads."""
 
     vocab_size: int
     hidden: int

@@ -35,7 +35,7 @@ class RecurrentConfig:
 
 
 class Cell:
-    """The cell's steps, with products in place of the matrices."""
+    """Steps of the cell. ``enter``, ``word``, ``first`` and ``later``: products with the cell's matrices."""
 
     config: RecurrentConfig
     embedding: Tensor

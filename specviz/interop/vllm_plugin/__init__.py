@@ -1,6 +1,6 @@
 """Plugin for vLLM that records requests as traces, one file per request.
 
-With REPO a checkout, in vLLM's environment:
+In vLLM's environment, with REPO as a checkout of specviz:
 
     pip install --no-deps REPO
     SPECVIZ_VLLM_TRACES=FOLDER vllm serve …

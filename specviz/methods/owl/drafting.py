@@ -1,7 +1,7 @@
 """OWL's recurrent drafter, the [SPEC] token, and HOWL's choice between this drafter and suffix trees.
 
 Lee et al. (arXiv 2510.07535). The drafter is a recurrent network, run level by level down a tree. For a root at position P, the
-network starts from the root's embedding and two of the target's hidden states: of token P - 1, and of a [SPEC] token behind it.
+network starts from the root's embedding and two of the target's hidden states: of token P - 1, and of a [SPEC] token after it.
 A [SPEC] token is a learned embedding with the position and attention mask of the next token. No token attends to a [SPEC] token.
 
 HOWL combines OWL with suffix decoding. The suffix trees' score, an expected number of accepted tokens, must reach a fixed or an

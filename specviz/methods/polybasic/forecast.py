@@ -28,7 +28,7 @@ UNKNOWN = 8
 
 @dataclass(frozen=True)
 class Lengths:
-    """Measured acceptance of a chain of models.
+    """Measured acceptance in a cascade of models.
 
     ``probability``: acceptance rate of the intermediate model's tokens by the target. ``below`` and ``calls``: tokens and drafter
     forwards per pass of the intermediate model.

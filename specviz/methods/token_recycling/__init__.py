@@ -12,7 +12,7 @@ class Parameters:
     """Tree, and lifetime of the matrix."""
 
     tree: str = choice(
-        "fitted", ("published", "fitted"), "The published 80 nodes, or the best nodes, as many as are fastest here."
+        "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best nodes as run fastest here."
     )
     keep: bool = switch(True, "Keep the matrix between runs, as published.")
 

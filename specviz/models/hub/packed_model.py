@@ -26,7 +26,7 @@ TEMPLATE = (
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
 CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
-"""Metadata keys whose values name, as :func:`named` does, the file that the weights modify or the target they learned from."""
+"""Metadata keys for the file that the weights change, imitate or learned from. The values are those of :func:`named`."""
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     dict[str, Any]: ("not a group of settings", {}),
     bool: ("neither true nor false", False),
 }
-"""For each type of setting: the complaint about an invalid value, and the default."""
+"""For each type of setting: what an error message says of an invalid value, and the default."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
         return any(all(holds(*condition) for condition in conditions.items()) for conditions in self.when)
 
     def flags(self, said: Settings, names: Collection[str]) -> dict[str, Any]:
-        """Return the flags of a head's config that its settings or the names of its tensors set."""
+        """Return the config flags that a head's settings or tensor names set."""
         found = {field: max(said.get(flag, bool) for flag in flags) for field, flags in self.switches.items()}
         return found | {field: found.get(field, False) or tensor in names for field, tensor in self.present.items()}
 

@@ -33,7 +33,7 @@ MOST_SCANS = 100
 LONGEST_SIDE = 1536
 """Maximum side of a decoded picture in pixels. Larger pictures are scaled down, since no model here reads more."""
 QUICK_PIXELS = 1_000_000
-"""Maximum pixels of a picture that is decoded at once; larger pictures wait their turn."""
+"""Maximum pixels of a picture that is decoded without waiting; larger pictures wait their turn."""
 MOST_IN_LINE = 8
 """Maximum number of large pictures that wait for the one being decoded."""
 

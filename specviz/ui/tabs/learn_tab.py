@@ -57,7 +57,7 @@ def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, L
 
 
 def course(shared: AppState) -> dict[str, Lesson]:
-    """Return the playable lessons and, behind them, one that asks for predictions on each recorded run with drafts."""
+    """Return the playable lessons, then one per recorded run with drafts, which asks for predictions."""
     found = playable(shared, lessons.load(shared.settings.lessons))
     for run in shared.archive.gallery.of() if found else ():
         if (method := run.run.method) in all_methods() and method != panels.BASELINE:

@@ -38,7 +38,7 @@ def title(name: str) -> str:
 
 
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """Return the form fields of a parameter dataclass. ``high``: lower maximum by parameter."""
+    """Return the form fields of a parameter dataclass. ``high``: maximum by parameter, if lower than the dataclass's."""
     listed = []
     for parameter in describe(parameters):
         field = {"name": parameter.name, "kind": parameter.kind, "title": title(parameter.name)} | vars(parameter.bounds)
