@@ -113,7 +113,7 @@ class Step:
 
 
 class BlockNet(Network):
-    """Network on the target's embedding [vocab, hidden], whose output features the target's ``head`` reads."""
+    """Network on the target's embedding [vocab, hidden]. The target's ``head`` reads the output features."""
 
     title, shape, needs_vocabulary = "block drafter", BlockConfig, True
     head: Tensor

@@ -215,7 +215,7 @@ class CrossRuntime:
         return CrossRuntime(self._net, self._layout, open_gates=False)
 
     def watching(self, aside: AbstractContextManager[None]) -> CrossRuntime:
-        """Return a twin for one run that records attention weights. ``aside``: context manager that excludes this time."""
+        """Return a twin for one run that records attention weights. ``aside``: context manager for untimed work."""
         twin = object.__new__(CrossRuntime)
         twin.__dict__.update(self.__dict__)
         twin.watched, twin._aside = [], aside

@@ -222,7 +222,7 @@ class LeanFuzzy:
 def grouped_model(
     name: str, model: SmallLM | LeanDecoder, target: CausalTarget, group: int = 0, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """Wrap ``model`` as the draft model ``name``. ``group``: layers per group of a SmallLM at most; a LeanDecoder is grouped."""
+    """Wrap ``model`` as the draft model ``name``. ``group``: maximum group size of a SmallLM; a LeanDecoder has its own."""
     if isinstance(model, SmallLM):
         stepper = GroupedStepper(model, group)
 

@@ -18,7 +18,7 @@ class Parameters:
     )
     nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) chooses the fastest number in every round.", "nodes")
     cooled: float = number(
-        0.33, 0.0, 1.0, "Beams are ranked at the run's temperature, but at least at this one; 0 always ranks them at 1.",
+        0.33, 0.0, 1.0, "Beams are ranked at the run's temperature, but at least at this one. With 0, always at temperature 1.",
         "temperature", step=0.01,
     )  # fmt: skip
     tree: str = choice(

@@ -50,7 +50,7 @@ SIZES = frozenset(_TABLES["sizes"])
 APART = ("attention.scale", "attention.sliding_window_pattern")
 """Settings that :func:`apply_settings` handles one by one."""
 _MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
-"""Layers of the 27B models, whose attention scale llama.cpp computes from the hidden size because files do not store it."""
+"""Numbers of layers of the 27B models, whose attention scale llama.cpp computes from the hidden size; files do not store it."""
 
 
 def field(header: GGUFReader, name: str, default: Any) -> Any:

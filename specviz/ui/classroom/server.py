@@ -1,6 +1,6 @@
 """Class mode: a lesson on the projector, and phones that answer the lesson's questions.
 
-A phone opens one small page, ``/c/CODE``, and polls for the question of the moment. The teacher's page shows the histogram, sets
+A phone opens one small page, ``/c/CODE``, and polls for the current question. The teacher's page shows the histogram, sets
 the pace with the room's secret key, and downloads the answers. A room is a few kilobytes of memory: it opens no Gradio session,
 computes nothing, and is forgotten when the class ends. A name is stored only if typed.
 """
