@@ -20,9 +20,10 @@ import torch
 
 from specviz.acceptance import relaxed
 from specviz.acceptance.relaxed import Limit, Relaxed, nearest_codes
-from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft, Proposal, TargetPass
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
+from tests.support.rounds import context
 
 CODES, NEAR, DELTA = 32, 8, 0.2
 STRICT = {"delta": Limit(delta=0.0), "lambda": Limit(factor=1.0), "nobody": Limit(delta=0.5)}
@@ -49,11 +50,11 @@ def judged(rule: Relaxed, p: numpy.ndarray, candidates: list[int], q: numpy.ndar
     tree = DraftTree.of([0, *candidates], [-1, *[0] * len(candidates)])
     proposals = {} if q is None else {0: Proposal(torch.from_numpy(q))}
     logits = torch.from_numpy(p).log()[None].repeat(len(tree), 1)
-    context = Context([0], 1, 0, Warp(1.0), Unlucky(), torch.device("cpu"), 9)
+    here = context([0], warp=Warp(1.0), noise=Unlucky())
     monkey = pytest.MonkeyPatch()
     monkey.setattr(relaxed, "draw", lambda distribution, *_, **__: caught.append(distribution) or 0)
     try:
-        verdict = rule.judge(Draft(tree, proposals), TargetPass(logits), context)
+        verdict = rule.judge(Draft(tree, proposals), TargetPass(logits), here)
     finally:
         monkey.undo()
     probabilities = [verdict.thresholds.get(node + 1, 0.0) for node in range(len(candidates))]
@@ -197,10 +198,10 @@ def taken_of(p: numpy.ndarray, code: int, near: numpy.ndarray, most: float) -> l
 def test_at_temperature_zero_a_code_is_kept_when_it_leads_once_its_look_alikes_stand_behind_it() -> None:
     near = torch.tensor([[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]])
     logits = torch.tensor([0.30, 0.26, 0.05, 0.39], dtype=torch.float64).log()[None].repeat(2, 1)
-    context = Context([0], 1, 0, Warp(), Unlucky(), torch.device("cpu"), 9)
+    here = context([0], noise=Unlucky())
 
     def judge(limit: Limit) -> Any:
-        return Relaxed(near, limit, 2).judge(Draft(DraftTree.of([0, 0], [-1, 0])), TargetPass(logits), context)
+        return Relaxed(near, limit, 2).judge(Draft(DraftTree.of([0, 0], [-1, 0])), TargetPass(logits), here)
 
     kept = judge(Limit(delta=0.3))
     assert kept.path == (1,) and kept.statuses[1] == "relaxed"
@@ -212,8 +213,8 @@ def test_the_note_names_every_look_alike_that_was_considered_not_only_the_neares
     near, p, _ = next(worlds(1, 96))
     tree = DraftTree.of([0, 5], [-1, 0])
     logits = torch.from_numpy(numpy.log(p))[None].repeat(2, 1)
-    context = Context([0], 1, 0, Warp(1.0), Noise(1), torch.device("cpu"), 9)
-    verdict = Relaxed(near, Limit(delta=most), 60).judge(Draft(tree), TargetPass(logits), context)
+    here = context([0], warp=Warp(1.0), seed=1)
+    verdict = Relaxed(near, Limit(delta=most), 60).judge(Draft(tree), TargetPass(logits), here)
     one = verdict.notes[0].data["nodes"][0]
     ids = struct.unpack("<60H", base64.b64decode(one["near"]))
     assert list(ids) == near[5, :60].tolist() and len(one["near"]) == 160

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import weakref
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
 from tests.support.emulated_cuda import emulated_cuda
-from tests.support.fakes.graphs import SECONDS, Graphs
+from tests.support.fakes.graphs import Graphs
 from tests.support.tiny.text import Letters, tiny_llama
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, baseline, compose
 
@@ -105,17 +103,6 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["autoregressive", "speculative_sampling", "eagle3"])
-def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graphs) -> None:
-    run = run_of(tiny_llama(), name, budget=100)
-    totals = finish(run)
-    limit = SECONDS * 1_000_000_000
-    assert run.untimed.captures == graphs.captures >= 1
-    assert graphs.captures * limit <= run.untimed.capturing < (graphs.captures + 1) * limit
-    assert max(totals) < limit and run.outcome.prefill_ns < limit
-
-
-@pytest.mark.slow
 def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     plain = TextTarget.run
@@ -159,21 +146,6 @@ def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs: Graphs
     assert graphs.captures > first, "a pass over other embeddings is another pass"
     finish(run_of(model, "autoregressive"))
     assert (graphs.captures - first, graphs.pools) == (1, 2), "a pool goes with its last graph"
-
-
-def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As on a GPU, where a graph knows addresses and no objects.
-    monkeypatch.setattr(tiers, "captured", lambda call, device, pool: (int, call()))
-    model = tiny_llama()
-    finish(run_of(model, "eagle3", budget=20))
-    pooled = tiers.CACHE_POOL._idle[model][0]
-    cache = weakref.ref(pooled.cache)
-    assert pooled.graphs
-    del pooled
-    gone = weakref.ref(model)
-    del model
-    gc.collect()
-    assert gone() is None and cache() is None
 
 
 class Counted(TorchDispatchMode):

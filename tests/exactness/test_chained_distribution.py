@@ -12,12 +12,12 @@ from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
-from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.polybasic.cascade import Cascade
-from tests.support.tiny.text import decode, tiny_target
+from tests.support.rounds import context
+from tests.support.tiny.text import tiny_target
 from tests.support.worlds.text import intermediate_of
-from tests.support.worlds.three_tokens import PLAIN, World, spoken
+from tests.support.worlds.three_tokens import World, keeps_distribution
 
 
 class Table:
@@ -92,9 +92,9 @@ def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
     found = []
     controller = Cascade(Table(world, 1), Guess(world.vocab), Sampled(chain(1)), judge, 2)
     for number in range(rounds):
-        context = Context([0], 1, 0, world.warp, Noise(number), torch.device("cpu"), 20, record_notes=False)
-        controller.begin(context, None)
-        found.append(controller.draft(context))
+        here = context([0], warp=world.warp, seed=number, room=20, story=False)
+        controller.begin(here, None)
+        found.append(controller.draft(here))
     return found
 
 
@@ -120,14 +120,7 @@ def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge: A
 
 @pytest.mark.slow
 def test_whole_runs_keep_the_distribution() -> None:
-    """Through the loop, three models and their noise: Pearson's statistic over the 27 texts of three tokens."""
-    target, runs = tiny_target(vocab=3), 200
-    prompt = [1, 2, 0, 1]
-    distributions = [PLAIN.probabilities(table) for table in spoken(target)]
-    expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
-    intermediate, counts = intermediate_of("draft", target), torch.zeros_like(expected)
-    for seed in range(runs):
-        controller = Cascade(intermediate, Guess(3), Sampled(chain(1)), Match(), 2)
-        first, second, third = decode(target, Composition(controller, Rejection()), prompt, 3, PLAIN, seed, "off").ids
-        counts[first, second, third] += 1
-    assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
+    target = tiny_target(vocab=3)
+    intermediate = intermediate_of("draft", target)
+    made = lambda: Composition(Cascade(intermediate, Guess(3), Sampled(chain(1)), Match(), 2), Rejection())  # noqa: E731
+    assert keeps_distribution(target, made, 200)

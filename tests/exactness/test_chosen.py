@@ -12,7 +12,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
 from specviz.methods.bandits import UpperConfidence
@@ -20,6 +20,7 @@ from specviz.methods.hedgespec import NormalHedge
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector, JudgedCopy, JudgedModel, expected_length
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
+from tests.support import rounds
 from tests.support.tiny.hybrid import hybrid
 from tests.support.tiny.networks import arm
 from tests.support.tiny.text import LENGTH, composed, decode, parts_for, perturbed, tiny_target
@@ -147,9 +148,9 @@ def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
     """Starts inside a round are judged by what was known there, not by what came later."""
     text = [1, 2, 3, 9, 1, 2, 3, 9, 1, 2, 4, 9]
     drafter, found = JudgedCopy(2, 1, 3), {}
-    context = Context(text[:4], 4, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
-    drafter.begin(context, None)
-    judged = drafter.hindsight(context, text[4:], None).judged([])
+    here = rounds.context(text[:4])
+    drafter.begin(here, None)
+    judged = drafter.hindsight(here, text[4:], None).judged([])
     for start in range(4, 12):
         found[start] = [judged(start, place)[1] for place in range(start, min(12, start + 3))]
     assert found[4] == [0.0, 0.0, 0.0], "9 had not been seen before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventi
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import Noise
+from specviz.engine.sampling import Noise, Warp
 from specviz.methods.registry import build, get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support.dispatch import CALLS, MOST_WAITS, PICTURE_CALLS, StepCounts, count
-from tests.support.emulated_cuda import emulated_cuda
+from tests.support.emulated_cuda import EmulatedCuda, emulated_cuda
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
 from tests.support.worlds import hybrid, vision
 from tests.support.worlds import image as images
@@ -32,16 +33,32 @@ def _target(device: str) -> TextTarget:
     return TextTarget(tiny_llama(dtype=torch.float64).to(device), "tiny", (), "graph")
 
 
-def counted(name: str, values: dict[str, Any], warped: str) -> list[StepCounts]:
+def steps_of(
+    device: EmulatedCuda, target: Any, composition: Composition, prompt: Sequence[int], warp: Warp, expected: Sequence[int]
+) -> list[StepCounts]:
     """Warmed-up steps of a run that is asserted to write what the CPU writes."""
-    warp, here = WARPS[warped], _target("cpu")
-    expected = decode(here, compose(name, values, here, warp), PROMPT, TOKENS, warp, 7)
+    run = Decoding(target, composition, prompt, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
+    steps = count(device, run)
+    assert run.outcome.output_ids == list(expected)
+    return steps
+
+
+def compared(composed: Callable[[TextTarget], Composition], warp: Warp) -> list[StepCounts]:
+    """Those of a method on the tiny model."""
+    here = _target("cpu")
+    expected = decode(here, composed(here), PROMPT, TOKENS, warp, 7).ids
     with emulated_cuda() as device:
         there = _target("cuda")
-        run = Decoding(there, compose(name, values, there, warp), PROMPT, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
-        steps = count(device, run)
-    assert run.outcome.output_ids == expected.ids
-    return steps
+        return steps_of(device, there, composed(there), PROMPT, warp, expected)
+
+
+def counted(name: str, values: dict[str, Any], warped: str) -> list[StepCounts]:
+    return compared(lambda target: compose(name, values, target, WARPS[warped]), WARPS[warped])
+
+
+def calls(steps: Sequence[StepCounts]) -> float:
+    """Of a mean step."""
+    return sum(step.total("calls") for step in steps) / len(steps)
 
 
 @pytest.mark.slow
@@ -52,7 +69,7 @@ def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None
         draft = step.phases["draft"]
         assert draft.calls <= 20 and draft.waits <= 1 and draft.captured > 100
         assert step.phases["judge"].waits <= 1
-    assert sum(step.total("calls") for step in steps) / len(steps) <= (70 if warped == "warm" else 60)
+    assert calls(steps) <= (70 if warped == "warm" else 60)
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -96,14 +113,7 @@ def test_published_heads_draft_from_graphs_as_ours_do(case: str, warped: str) ->
         head = published(case, target)
         return method.compose(values, parts_for(target, warp).using(drafter_weights=lambda kind: head))
 
-    here = _target("cpu")
-    expected = decode(here, composed(here), PROMPT, TOKENS, warp, 7)
-    with emulated_cuda() as device:
-        there = _target("cuda")
-        run = Decoding(there, composed(there), PROMPT, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
-        steps = count(device, run)
-    assert run.outcome.output_ids == expected.ids
-    for step in steps:
+    for step in compared(composed, warp):
         draft = step.phases["draft"]
         assert draft.captured > 100 and draft.waits <= 1
         assert draft.calls <= (20 if warped == "greedy" else 100), "a row of the tree is a few calls of the host at a temperature"
@@ -147,7 +157,7 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 )
 def test_a_greedy_step_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
     steps = counted(name, values, "greedy")
-    assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
+    assert calls(steps) <= CALLS
 
 
 @pytest.mark.slow
@@ -164,9 +174,9 @@ def test_a_greedy_step_about_a_picture_is_a_few_calls(name: str, values: dict[st
     with emulated_cuda() as device:
         here = vision.world(tier="graph", device="cuda")
         composition, greedy = vision.compose(name, values, here, WARPS["greedy"]), WARPS["greedy"]
-        run = Decoding(here.target, composition, here.prompt, greedy, Noise(7), TOKENS, Recorder(Letters(), "off"))
-        steps = count(device, run)
-    assert sum(step.total("calls") for step in steps) / len(steps) <= CALLS
+        expected = vision.baseline("smolvlm", "eager", torch.float64, greedy)[:TOKENS]
+        steps = steps_of(device, here.target, composition, here.prompt, greedy, expected)
+    assert calls(steps) <= CALLS
 
 
 @pytest.mark.slow
@@ -203,7 +213,7 @@ def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], 
     steps = counted_picture(name, values, warped, guidance)
     for step in steps:
         assert step.total("waits") <= MOST_WAITS
-    assert sum(step.total("calls") for step in steps) / len(steps) <= PICTURE_CALLS
+    assert calls(steps) <= PICTURE_CALLS
 
 
 @pytest.mark.slow
@@ -220,14 +230,10 @@ def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, values: dict[st
     expected = hybrid.run(values, hybrid.models(kind), warp, TOKENS)
     with emulated_cuda() as device:
         target, draft = hybrid.models.__wrapped__(kind, device="cuda")  # kept by the name of a device that goes
-        composition = hybrid.compose(values, target, draft, warp)
-        recorder = Recorder(Letters(), "off")
-        run = Decoding(target, composition, hybrid.PROMPT, warp, Noise(7), TOKENS, recorder)
-        steps = count(device, run)
-    assert run.outcome.output_ids == expected.ids
+        steps = steps_of(device, target, hybrid.compose(values, target, draft, warp), hybrid.PROMPT, warp, expected.ids)
     for step in steps:
         assert step.total("waits") <= MOST_WAITS
-    assert sum(step.total("calls") for step in steps) / len(steps) <= (CALLS if warped == "greedy" else PICTURE_CALLS)
+    assert calls(steps) <= (CALLS if warped == "greedy" else PICTURE_CALLS)
 
 
 @pytest.mark.slow

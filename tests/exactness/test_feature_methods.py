@@ -17,12 +17,6 @@ from tests.support.worlds.text import GREEDY, PROMPT, WARM, compose
 Values = dict[str, object]
 # Wide enough that an untrained network hits now and then.
 TREE: Values = {"depth": 3, "width": 6, "nodes": 24}
-TOKEN_EXACT: list[tuple[str, Values]] = [
-    ("eagle", {"tree": "published", "rule": "match"}),
-    ("eagle2", {**TREE, "rule": "match"}),
-    ("eagle3", {**TREE, "rule": "match"}),
-    ("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}),
-]
 # Parameters that change the tree or the rule, not the way a tree is run: the plain tier says enough about them.
 
 
@@ -44,7 +38,7 @@ def test_the_fixed_tree_of_likeliest_tokens_stays_inside_the_nucleus() -> None:
 
 def test_trees_that_follow_confidence_tell_how_they_grew() -> None:
     target = tiny_target()
-    run = decode(target, compose("ddd", TOKEN_EXACT[3][1], target, GREEDY), PROMPT, 30, GREEDY)
+    run = decode(target, compose("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, target, GREEDY), PROMPT, 30, GREEDY)
     for step in run.steps:
         told = {note.type: note.data for note in step.notes}
         assert told["growth"]["kept"] == step.verified + 1

@@ -17,11 +17,12 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import EXTRA, Noise, Warp
+from specviz.engine.sampling import EXTRA, Noise
 from specviz.methods.registry import build, get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 from specviz.pipeline.image import CodeText
+from tests.support.rounds import context
 from tests.support.worlds.image import WARM, World, plain_rows
 from tests.support.worlds.three_tokens import World as Tables
 from tests.support.worlds.three_tokens import total_variation
@@ -77,14 +78,14 @@ def decoded(world: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...]
         left = world.length - len(text)
         if not left:
             break
-        context = Context([0, *text], 1, number, Warp(1.0), fate, torch.device("cpu"), left, False)  # type: ignore[arg-type]
-        draft = WindowChain().build(drafter, context)
+        here = context([0, *text], number, prompt=1, warp=WARM, room=left, story=False, noise=fate)
+        draft = WindowChain().build(drafter, here)
         guesses = draft.tree.host_tokens[1:]
         prefixes = [(*text, *guesses[:place]) for place in range(len(guesses) + 1)]
         scored = TargetPass(torch.stack([world.target[len(prefix)][prefix] for prefix in prefixes]))
-        verdict = Rejection().judge(draft, scored, context)
+        verdict = Rejection().judge(draft, scored, here)
         emitted = [*(guesses[node - 1] for node in verdict.path), verdict.bonus]
-        drafter.observe(Round(context, draft, scored, verdict, emitted))
+        drafter.observe(Round(here, draft, scored, verdict, emitted))
         text += emitted
     return tuple(text)
 

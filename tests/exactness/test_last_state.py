@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.engine.interfaces import Context
-from specviz.engine.sampling import Noise
 from specviz.engine.stop import on_prefill_progress
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafting import RecurrentDrafter, SpecToken, SpecTokenPass
 from specviz.targets.text import TextTarget
-from tests.support.rounds import entries
+from tests.support.rounds import context, entries
 from tests.support.tiny.networks import recurrent_net
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
@@ -109,9 +107,9 @@ def test_the_draft_depends_on_the_last_token_alone() -> None:
     state = {2: torch.randn(1, 32, dtype=torch.float64)}
     found = []
     for length in (3, 900):
-        context = Context([1] * length + [7], length, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
-        drafter.begin(context, SpecTokenPass(torch.zeros(1, 1), state, behind=state))
-        found.append(drafter.levels(context).ask())
+        here = context([1] * length + [7], prompt=length)
+        drafter.begin(here, SpecTokenPass(torch.zeros(1, 1), state, behind=state))
+        found.append(drafter.levels(here).ask())
     assert torch.equal(*found)
 
 

@@ -15,10 +15,8 @@ from specviz.models.hub.published import open_repository
 from specviz.targets.hybrid import HybridTarget, causal_target
 from tests.support.tiny.mtp import KINDS, made, stored
 from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
-from tests.support.worlds.hybrid import Audited
+from tests.support.worlds.hybrid import GREEDY, PROMPT, WARM, Audited
 
-PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
-GREEDY, WARM = Warp(), Warp(0.8)
 CHAIN: dict[str, Any] = {"depth": 3, "width": 1, "nodes": 3, "rule": "match"}
 TREE: dict[str, Any] = {"depth": 3, "width": 6, "nodes": 24, "rule": "match"}
 

@@ -91,24 +91,18 @@ def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
         assert (found.depth, found.chosen) == (3, None)
 
 
+@pytest.mark.parametrize("values", [{"drafter": "some/heads"}, {"target": "another"}, {"width": 3}])
 @pytest.mark.parametrize("name", HEADS)
-def test_heads_nobody_measured_take_the_usual_depth_and_say_so(name: str, compose: Any) -> None:
-    found = compose(name, {}, uses_shipped_weights=False, draft_name="some/heads").controller.builder
+def test_heads_a_target_or_a_beam_that_nobody_measured_take_the_usual_depth_and_say_so(
+    name: str, values: dict[str, Any], compose: Any, tmp_path: Path
+) -> None:
+    more = {"uses_shipped_weights": False, "draft_name": values["drafter"]} if "drafter" in values else {}
+    if "target" in values:
+        replace(DepthProfile.load(tmp_path / f"{name}.json"), target="another").save(tmp_path / f"{name}.json")
+    found = compose(name, {"width": values.get("width", 6)}, **more).controller.builder
     assert (found.depth, found.chosen) == (USUAL[name], TreeDepth(USUAL[name]))
     said = {one.name: one.bounds.help for one in describe(all_methods()[name].parameters)}["depth"]
     assert f"else {USUAL[name]}." in said
-
-
-def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> None:
-    one = DepthProfile.load(tmp_path / "eagle2.json")
-    replace(one, target="another").save(tmp_path / "eagle2.json")
-    assert depth(compose("eagle2", {})) == 4
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_beam_that_nobody_measured_takes_the_usual_depth(name: str, compose: Any) -> None:
-    found = compose(name, {"width": 3}).controller.builder
-    assert (found.depth, found.chosen) == (USUAL[name], TreeDepth(USUAL[name]))
 
 
 def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:

@@ -55,12 +55,5 @@ def test_the_autoregressive_run_is_the_models_own_greedy_text() -> None:
     assert baseline("eager", torch.float64, GREEDY)[:60] == expected.tolist()
 
 
-def test_a_perfect_draft_is_accepted_whole() -> None:
-    target = tiny_target()
-    run = decode(target, compose("speculative_sampling", {"gamma": 4}, target, GREEDY, noise=0.0), PROMPT, 100, GREEDY)
-    assert [len(step.path) for step in run.steps] == [4] * 20
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:100]
-
-
 def test_the_vocabulary_is_really_used() -> None:
     assert len(set(baseline("eager", torch.float64, WARM))) > VOCAB // 3

@@ -45,19 +45,25 @@ def test_what_is_made_for_another_device_is_made_there(emulated: EmulatedCuda) -
 
 
 WAITS: dict[str, Callable[[Tensor], object]] = {
-    "list": lambda there: there.tolist(), "number": lambda there: int(there[0]), "truth": lambda there: bool((there > 1).any()),
-    "to the host": lambda there: there.cpu(), "truths": lambda there: there[there > 1], "a list": lambda there: there[[0, 1]],
+    "list": lambda there: there.tolist(), "item": lambda there: there.sum().item(), "number": lambda there: int(there[0]),
+    "truth": lambda there: bool((there > 1).any()), "truths": lambda there: there[there > 1],
+    "a list": lambda there: there[[0, 1]],
+    "to the host": lambda there: there.cpu(), "from the host": lambda there: there.copy_(torch.ones(3)),
     "places": lambda there: there.nonzero(), "made there": lambda there: torch.tensor([1.0], device="cuda"),
     "not pinned": lambda there: torch.ones(3).to("cuda", non_blocking=True), "all": lambda there: torch.cuda.synchronize(),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
-def test_what_makes_the_host_wait_is_counted(emulated: EmulatedCuda, wait: Callable[[Tensor], object]) -> None:
+def test_what_makes_the_host_wait_is_counted_and_refused_in_a_capture(
+    emulated: EmulatedCuda, wait: Callable[[Tensor], object]
+) -> None:
     there = to_device([3, 1, 2], CUDA)
     emulated.fresh()
     wait(there)
     assert emulated.fresh().waits == 1
+    with pytest.raises(RuntimeError, match="not permitted"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        wait(there)
 
 
 def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated: EmulatedCuda) -> None:
@@ -68,20 +74,6 @@ def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated: EmulatedCuda)
     assert (there + 1)[1:].is_cuda
     counted = emulated.fresh()
     assert (counted.calls, counted.launches, counted.waits) == (2, 1, 0), "nothing is launched for a view"
-
-
-READS: dict[str, Callable[[Tensor], object]] = {
-    "item": lambda there: there.sum().item(), "list": lambda there: there.tolist(), "truth": lambda there: bool(there.any()),
-    "shape": lambda there: there.nonzero(), "to the host": lambda there: there.cpu(),
-    "from the host": lambda there: there.copy_(torch.ones(2)), "made there": lambda there: torch.tensor([1.0], device="cuda"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
-def test_a_capture_neither_waits_nor_copies_from_the_host(emulated: EmulatedCuda, read: Callable[[Tensor], object]) -> None:
-    there = torch.ones(2, device="cuda")
-    with pytest.raises(RuntimeError, match="not permitted"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        read(there)
 
 
 def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulated: EmulatedCuda) -> None:

@@ -12,6 +12,7 @@ import pytest
 from specviz.__main__ import BAD_REQUEST, main
 from specviz.trace import store
 from tests.support.fakes import rude_server
+from tests.support.traces.mutations import changed_value
 
 METRICS = [
     "vllm:spec_decode_num_drafts_total 1e999\n", "vllm:spec_decode_num_drafts_total 1.1.1\n", "x" * 1_000_000, "\x00\xff",
@@ -30,27 +31,10 @@ ANSWERS = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8")
 VALUES = [*ANSWERS["values"], "x" * 200_000, [1] * 5000, "10" * 3000]
 
 
-def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths to everything inside a JSON value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path for key, entry in inside for path in ((*before, key), *places(entry, (*before, key)))]
-
-
 def mutated(value: Any, rng: random.Random) -> Any:
-    """The JSON value with one or two of its parts replaced or left out."""
-    value = json.loads(json.dumps(value))
+    """The JSON value with one or two changes."""
     for _ in range(rng.choice([1, 1, 2])):
-        paths = places(value)
-        if not paths:
-            return value
-        *way, last = rng.choice(paths)
-        inner = value
-        for key in way:
-            inner = inner[key]
-        if rng.random() < 0.8:
-            inner[last] = rng.choice(VALUES)
-        else:
-            del inner[last]
+        value = changed_value(value, rng, VALUES)
     return value
 
 

@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 
-from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import packing
 from specviz.models.heads.intermediate_models import lean_copy
@@ -75,26 +74,6 @@ def test_a_row_in_int8_is_the_same_to_the_bit_whatever_stands_beside_it(columns:
     assert (whole - rows @ weight.T).norm() < packing.INT8_ERROR * (rows @ weight.T).norm()
     for start, end in ((0, 1), (3, 4), (2, 7), (8, 24)):
         assert torch.equal(product(rows[start:end]), whole[start:end])
-
-
-def test_a_pass_over_a_tree_in_int8_gives_what_passes_over_its_paths_give() -> None:
-    target = TextTarget(int8_llama(), "tiny", ())
-    tokens, parents = (7, 1, 2, 3, 4, 5, 6, 8), (-1, 0, 0, 1, 1, 3, 3, 2)
-    tree = DraftTree.of(tokens, parents, CPU)
-    session = target.open(16, (1,))
-    prefill = session.prefill([9, 4, 4, 2])
-    scored = session.score(tree)
-    assert (prefill.logits.dtype, scored.hidden[1].dtype, target.dtype) == (torch.float32,) * 3
-    for node in range(8):
-        path = [node]
-        while path[0]:
-            path.insert(0, parents[path[0]])
-        alone = target.open(16, (1,))
-        alone.prefill([9, 4, 4, 2])
-        for place in path:
-            step = alone.score(DraftTree.of((tokens[place],), (-1,), CPU))
-            alone.keep((0,))
-        assert torch.equal(step.logits[0], scored.logits[node]) and torch.equal(step.hidden[1][0], scored.hidden[1][node])
 
 
 def test_a_model_in_int8_writes_nearly_the_same_logits_in_a_quarter_of_the_bytes() -> None:

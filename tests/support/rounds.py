@@ -16,11 +16,11 @@ from specviz.engine.sampling import Noise, Warp
 
 def context(
     ids: Sequence[int] = (5, 1), number: int = 0, *, prompt: int | None = None, warp: Warp | None = None, seed: int = 0,
-    room: int = 100, story: bool = True,
+    room: int = 100, story: bool = True, noise: Any = None,
 ) -> Context:  # fmt: skip
     """Round ``number`` after ``ids``, with ``room`` free places. By default all ids are the prompt, and the run is greedy."""
     places = len(ids) if prompt is None else prompt
-    return Context(ids, places, number, warp or Warp(), Noise(seed), torch.device("cpu"), room, story)
+    return Context(ids, places, number, warp or Warp(), noise or Noise(seed), torch.device("cpu"), room, story)
 
 
 def entries(session: Any) -> list[tuple[Tensor, Tensor]]:

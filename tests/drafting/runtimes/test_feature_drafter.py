@@ -15,9 +15,10 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter, TargetPass, Verdict
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget
+from tests.support.rounds import context
 from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net, wanted
 from tests.support.worlds.witness import Witness
@@ -103,9 +104,9 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
     for drafter in (FeatureDrafter(net.runtime(), fixed=fixed) for fixed in (False, True)):
         session = target.open(64, drafter.taps)
         prefill = session.prefill(PROMPT[:-1])
-        context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)
-        drafter.begin(context, prefill)
-        draft = Dynamic(4, width, 20).build(drafter, context)
+        here = context(PROMPT, story=False)
+        drafter.begin(here, prefill)
+        draft = Dynamic(4, width, 20).build(drafter, here)
         shape = draft.tree.shape
         # The last of the deepest nodes within reach; for the shallow ones a leaf that was in no beam.
         node = next(node for node in reversed(range(len(shape))) if shape.depths[node] == right)
@@ -115,8 +116,8 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
             node = shape.parents[node]
         emitted = [*(draft.tree.host_tokens[one] for one in path), 7]
         verdict = Verdict("greedy", tuple(path), 7, "target", ("root",) * len(shape), (0, *path))
-        drafter.observe(Round(context, draft, TargetPass(torch.zeros(len(shape), VOCAB)), verdict, emitted))
-        again = Context([*PROMPT, *emitted], len(PROMPT), 1, Warp(), Noise(0), torch.device("cpu"), 40, False)
+        drafter.observe(Round(here, draft, TargetPass(torch.zeros(len(shape), VOCAB)), verdict, emitted))
+        again = context([*PROMPT, *emitted], 1, prompt=len(PROMPT), story=False)
         after.append(Dynamic(3, width, 20).build(drafter, again))
     assert after[0].tree.host_tokens == after[1].tree.host_tokens and len(after[0].tree) > 4
     assert after[0].confidence[1:] == pytest.approx(after[1].confidence[1:], rel=1e-5)

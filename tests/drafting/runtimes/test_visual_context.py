@@ -14,9 +14,9 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.visual_context import AllRows, Layout, TextAlone, spans
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Composition, Context, SingleDrafter
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.methods.hivis.step_embedding import StepwiseDrafter
+from tests.support.rounds import context
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, expected, feature_net, step_vectors, text_model, world
 from tests.support.worlds.witness import Witness, hidden_states
@@ -106,9 +106,8 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
 
     inner = LanguageModelDrafter(lambda capacity: Reading(small, capacity), 512)
     drafter = TextAlone(inner, here.layout)
-    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100)
-    drafter.begin(context, None)
-    (logits,) = drafter.levels(context).ask()
+    drafter.begin(context(here.prompt), None)
+    (logits,) = drafter.levels(context(here.prompt)).ask()
     text = [token for place, token in enumerate(here.prompt) if place not in here.layout.hidden]
     assert fed == [text[:-1], text[-1:]]
     cache = small.open(64)

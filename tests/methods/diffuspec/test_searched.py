@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from specviz.engine.interfaces import Context, Draft
-from specviz.engine.sampling import Noise, Warp
 from specviz.methods.diffuspec.lattice import Gauge, Searched
+from tests.support.rounds import context
 
 END = 2
 NONE = [0.90, 0.06, 0.04]
@@ -52,9 +52,9 @@ class Words:
 def drafted(distributions: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
     """The controller after its first draft, which asked for four places, the draft and what it tells of itself."""
     made = Searched(Masks(distributions), Words(end), Gauge(2, 4, 2), frozenset({END}), mass=0.5)
-    context = Context([0, 1, 0], 3, 0, Warp(), Noise(0), torch.device("cpu"), 50)
-    made.begin(context, None)
-    draft = made.draft(context)
+    here = context([0, 1, 0])
+    made.begin(here, None)
+    draft = made.draft(here)
     (note,) = draft.notes
     return made, draft, note.data
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Composition, Context, SingleDrafter
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_attended, text_part
 from tests.support.emulated_cuda import emulated_cuda
+from tests.support.rounds import context
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, cross_net, decoded, world
 from tests.support.worlds.witness import Witness, hidden_states
@@ -88,11 +88,11 @@ def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> No
     drafter, taps = drafter_of(here, cross_net(here.tiny.model))
     session = here.target.open(64, taps)
     prefill = session.prefill(here.prompt[:-1])
-    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100, record_notes=False)
+    now = context(here.prompt, story=False)
     found = []
     for siblings in ([], [30, 31], [77, 12]):
-        drafter.begin(context, prefill)
-        levels, rows = drafter.levels(context), len(siblings) + 1
+        drafter.begin(now, prefill)
+        levels, rows = drafter.levels(now), len(siblings) + 1
         assert levels is not None
         levels.ask()
         first = levels.ask(torch.tensor([*siblings, 20]), torch.zeros(rows, dtype=torch.long))

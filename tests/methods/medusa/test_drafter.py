@@ -16,6 +16,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.drafter import ParallelDrafter, Product
+from tests.support.rounds import context
 from tests.support.tiny.text import Letters, tiny_llama, tiny_target
 
 TAP = 2  # of a target with two layers: its last hidden state, after the norm
@@ -74,11 +75,11 @@ class Watching(ParallelDrafter):
 
 
 class Noted(Product):
-    def build(self, drafter: Watching, context: Context) -> Draft:
-        draft = super().build(drafter, context)
-        logits = drafter.marginals(context)
+    def build(self, drafter: Watching, now: Context) -> Draft:
+        draft = super().build(drafter, now)
+        logits = drafter.marginals(now)
         lists = [] if logits is None else ranked(logits, drafter.support, 4)
-        drafter.said.append((list(context.ids), [one.tokens for one in lists]))
+        drafter.said.append((list(now.ids), [one.tokens for one in lists]))
         return draft
 
 
@@ -104,9 +105,8 @@ def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, dra
 
 def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     drafter = ParallelDrafter(network())
-    context = Context([5], 1, 0, Warp(), Noise(0), torch.device("cpu"), 100)
-    drafter.begin(context, None)
-    assert drafter.marginals(context) is None and drafter.calls() == 0
+    drafter.begin(context([5]), None)
+    assert drafter.marginals(context([5])) is None and drafter.calls() == 0
     composition = Composition(SingleDrafter(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
     run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
     steps = list(run.steps())

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from specviz.drafting.trees.retrieved import followed
-from specviz.engine.interfaces import Context, Draft, Round
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Draft, Round
 from specviz.engine.tree import DraftTree
 from specviz.methods.owl.drafting import TREE, AdaptiveThreshold, HybridController, expected
 from specviz.trace.notes.drafts import SuffixNote
+from tests.support.rounds import context
 
 
 def guess(tokens: list[int], parents: list[int], shares: list[float]) -> Draft:
@@ -79,10 +79,9 @@ def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str
     """Near the end only a part of a guess has room, and what was left out is not held against the network."""
     guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
     note = SuffixNote("context", 0, 1, 1, 6, 6.0, 0.0, True, {"context": 6.0}, (), (), 0).to_note()
-    memory: Any = SimpleNamespace(guess=lambda context: (guessed, (note,)))
+    memory: Any = SimpleNamespace(guess=lambda now: (guessed, (note,)))
     nobody: Any = None
-    network: Any = SimpleNamespace(build=lambda drafter, context: guess([], [], []))
-    context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
-    told = HybridController(nobody, network, memory).draft(context).notes[0]
+    network: Any = SimpleNamespace(build=lambda drafter, now: guess([], [], []))
+    told = HybridController(nobody, network, memory).draft(context([9], room=room)).notes[0]
     assert (told.data["half"], told.data["score"]) == (half, score)
     assert (half == "suffix") == (told.data["score"] >= told.data["threshold"])

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
-from specviz.engine.interfaces import Context, TargetPass
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import TargetPass
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import layout_of
 from tests.support.referee.block_fill import ROUNDS, states, text
 from tests.support.referee.block_heads import FIT, FOLDER, HEADS, head_of, stored
+from tests.support.rounds import context
 
 LOGITS = load_file(FOLDER / "logits.safetensors")
 
@@ -38,13 +38,13 @@ def rounds(network: BlockFill) -> Iterator[FillLevels]:
     drafter, done = FillDrafter(network.runtime()), 0
     tokens, taps = text().tolist(), network.config.taps
     for number, anchor in enumerate(ROUNDS):
-        context = Context(tokens[: anchor + 1], anchor + 1, number, Warp(), Noise(0), torch.device("cpu"), 50)
+        here = context(tokens[: anchor + 1], number)
         if number == 0:
-            drafter.begin(context, TargetPass(torch.zeros(1, 1), {tap: states((tap,))[:anchor] for tap in taps}))
+            drafter.begin(here, TargetPass(torch.zeros(1, 1), {tap: states((tap,))[:anchor] for tap in taps}))
         else:
             drafter._waiting.append(states(taps)[done:anchor])
         done = anchor
-        levels = drafter.levels(context)
+        levels = drafter.levels(here)
         assert levels is not None
         yield levels
 

@@ -14,7 +14,7 @@ from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, Fit, Repository, layout_of
-from tests.support.referee.decoder_layer import decoder_layer
+from tests.support.referee.decoder_layer import below, decoder_layer
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, furthest
 from tests.support.tiny.published_heads import (
@@ -48,11 +48,10 @@ def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_pa
     config = {**NARROW, "num_hidden_layers": layers, "qkv_bias": biased}
     head = head_of("eagle", opened(tmp_path, tensors, config))
     tokens, features = text()[0], text()[1][:, :HIDDEN]
-    part = {name: value.double() for name, value in tensors.items()}
+    part = below(tensors, "")
     x = torch.cat((target().embedding[tokens], features), dim=-1) @ part["fc.weight"].T + part["fc.bias"]
     for number in range(layers):
-        own = {name.removeprefix(f"layers.{number}."): value for name, value in part.items()}
-        x = decoder_layer(own, x, torch.arange(len(tokens)), 4, theta=5000.0, eps=1e-5)
+        x = decoder_layer(below(part, f"layers.{number}."), x, torch.arange(len(tokens)), 4, theta=5000.0, eps=1e-5)
     assert (logits_of(head, tokens, features) - x @ target().head.T).abs().max() < 1e-9
     assert head.config.taps == (2,)
 

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.heads import heads
-from specviz.models.packing import PackedLinear
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
@@ -75,13 +73,6 @@ def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Pat
     wider = TextTarget(tiny_llama(dtype=torch.float32, vocab=60), "wider", [])
     with pytest.raises(SpecvizError, match="Choose"):
         heads.load_heads("eagle3", None, Loaded(), wider)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 10, 60])
-def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
-    weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
-    x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(PackedLinear(weight)(x), plain(weight)(x), atol=1e-4)
 
 
 @pytest.mark.parametrize("where", ["cuda:1", "cpu"])

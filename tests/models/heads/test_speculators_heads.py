@@ -24,12 +24,6 @@ def test_logits_are_those_of_the_library_at_every_depth(tmp_path: Path, name: st
     assert furthest(head_of(stored(tmp_path, name)), name, depths) < 1e-4
 
 
-@pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_a_flag_read_the_other_way_is_another_head(tmp_path: Path, kind: str, flag: str) -> None:
-    assert furthest(head_of(stored(tmp_path, kind, {flag: True})), kind, DEPTH) > 0.1
-
-
 def test_a_head_as_the_library_saved_it_is_read(tmp_path: Path) -> None:
     repository = open_repository(str(shutil.copytree(FOLDER / "whole", tmp_path / "whole")))
     assert layout_of(repository) is LAYOUTS["speculators"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import specviz
-from specviz.errors import BadInput, ModelUnavailable, SpecvizError
+from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.models import cache
 from specviz.models.cache import ModelCache
@@ -93,11 +93,6 @@ def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -
         return
     with pytest.raises(SpecvizError, match="hybrid-small|this target"):
         specviz.run(method=name, **asked)
-
-
-def test_the_ratio_test_needs_drawn_trees_there_too(loaded: None) -> None:
-    with pytest.raises(BadInput, match="drawn"):
-        specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", parameters={"rule": "ratio"})
 
 
 @pytest.mark.spread(1)

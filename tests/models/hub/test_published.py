@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
@@ -56,19 +54,6 @@ def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: 
     tokens, features = text()
     expected = expected_logits(tensors, target().embedding, tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
-
-
-def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    rope["original_max_position_embeddings"] = 64
-    tensors = feature_tensors()
-    net = read("eagle3", opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
-    config = LlamaConfig(head_dim=6, rope_theta=5000.0, rope_scaling=rope, max_position_embeddings=128)
-    rates = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0].double()
-    tokens, features = text()
-    expected = expected_logits(tensors, target().embedding, tokens, features, rates)
-    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-6
-    assert (expected - expected_logits(tensors, target().embedding, tokens, features)).abs().max() > 1e-3
 
 
 def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path: Path) -> None:

@@ -124,12 +124,6 @@ def test_half_precision_on_a_cpu_without_it_is_a_warning(tiny_folder: Path, monk
     assert "much slower than in float32" in load_causal_lm(str(tiny_folder), "bfloat16", "cpu").warnings[0]
 
 
-def test_a_hub_model_without_the_hub_is_said() -> None:
-    """The tests keep the hub's client off the network, as a machine without one would."""
-    with pytest.raises(ModelUnavailable, match="organisation/model could not be fetched"):
-        load_causal_lm("organisation/model")
-
-
 def test_a_model_over_several_devices_is_entered_and_left_on_the_last(
     tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, heard: Any
 ) -> None:

@@ -61,13 +61,6 @@ def test_broken_bytes_show_as_soon_as_they_are_known_to_be_broken(marked: Tokeni
     assert marked.pieces([letter], [lead, letter]) == ("", "\ufffda")
 
 
-@given(words=SENTENCES)
-def test_pieces_join_to_the_decoded_text(text: TokenizerText, marked: TokenizerText, words: str) -> None:
-    for one in (text, marked):
-        ids = _plain(one, words)
-        assert "".join(one.pieces([], ids)) == one.decode(ids)
-
-
 @given(data=st.data())
 def test_pieces_of_any_tokens_join_to_the_decoded_text_wherever_they_are_cut(text: TokenizerText, data: Any) -> None:
     ids = data.draw(st.lists(st.integers(0, len(text.tokenizer) + 5), max_size=40))
@@ -126,17 +119,6 @@ def test_half_a_surrogate_pair_is_refused_in_words(text: TokenizerText) -> None:
 def test_a_prompt_the_model_cannot_read_is_refused_with_both_lengths(text: TokenizerText) -> None:
     with pytest.raises(ContextFull, match="1000000 characters"):
         text.encode("x" * 1_000_000)
-
-
-def test_a_template_that_fails_is_said(byte_level: Any) -> None:
-    text = TokenizerText(byte_level, "tiny", 128)
-    kept = byte_level.chat_template
-    byte_level.chat_template = "{{ raise_exception('system first') }}"
-    try:
-        with pytest.raises(ModelUnavailable, match="system first.*raw"):
-            text.encode("Hi")
-    finally:
-        byte_level.chat_template = kept
 
 
 @pytest.mark.parametrize("word", ["café", "čau", "Ġ", "ÿ", "née à", "東京"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.engine.interfaces import Composition
@@ -18,13 +17,13 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
-from tests.support.referee.decoder_layer import decoder_layer
+from tests.support.referee.decoder_layer import below, decoder_layer, fed, norm
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import composed, parts_for
 from tests.support.worlds.vision import GREEDY, World, world
 from tests.support.worlds.witness import drafted_roots
 
-HIDDEN, HEADS, INNER, EPS = 48, 4, 40, 1e-6
+HIDDEN, HEADS, INNER, THETA, EPS = 48, 4, 40, 10000.0, 1e-6
 SIZE = HIDDEN // HEADS
 CONFIG: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dream"]
 
@@ -50,45 +49,32 @@ def tensors() -> dict[str, Tensor]:
     return found | {"layers.1.cross_attn_attn_gate": torch.tensor([0.7]), "layers.1.cross_attn_mlp_gate": torch.tensor([-0.5])}
 
 
-def norm(x: Tensor, weight: Tensor) -> Tensor:
-    return weight * x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
-
-
-def fed(part: dict[str, Tensor], layer: str, x: Tensor, gate: Tensor | float) -> Tensor:
-    inner = norm(x, part[f"{layer}post_attention_layernorm.weight"])
-    gated = F.silu(inner @ part[f"{layer}mlp.gate_proj.weight"].T) * (inner @ part[f"{layer}mlp.up_proj.weight"].T)
-    return x + gate * (gated @ part[f"{layer}mlp.down_proj.weight"].T)
-
-
-def decoder(part: dict[str, Tensor], number: int, x: Tensor) -> Tensor:
-    own = {name.removeprefix(f"layers.{number}."): value for name, value in part.items() if name.startswith(f"layers.{number}.")}
-    return decoder_layer(own, x, torch.arange(len(x)), HEADS, theta=10000.0, eps=EPS)
-
-
 def across(part: dict[str, Tensor], x: Tensor, thoughts: Tensor, known: int) -> Tensor:
     """Row i reads thoughts up to i - 1; row 0, for which all is masked, the mean of those ``known`` when it was computed."""
-    layer = "layers.1.cross_attn."
-    inputs = norm(x, part["layers.1.input_layernorm.weight"])
-    queries = norm((inputs @ part[f"{layer}q_proj.weight"].T).view(-1, HEADS, SIZE), part[f"{layer}q_norm.weight"])
-    keys = norm((thoughts @ part[f"{layer}k_proj.weight"].T).view(-1, HEADS, SIZE), part[f"{layer}k_norm.weight"])
-    values = (thoughts @ part[f"{layer}v_proj.weight"].T).view(-1, HEADS, SIZE)
+    inputs = norm(x, part["input_layernorm.weight"], EPS)
+    queries, keys, values = (
+        (rows @ part[f"cross_attn.{one}_proj.weight"].T).view(-1, HEADS, SIZE)
+        for one, rows in zip("qkv", (inputs, thoughts, thoughts), strict=True)
+    )
+    queries, keys = (norm(rows, part[f"cross_attn.{one}_norm.weight"], EPS) for one, rows in (("q", queries), ("k", keys)))
     rows = [values[:known].mean(0).flatten()]
     for row in range(1, len(x)):
         scores = torch.einsum("hs,khs->hk", queries[row], keys[:row]) / math.sqrt(SIZE)
         rows.append(torch.einsum("hk,khs->hs", scores.softmax(-1), values[:row]).flatten())
-    first, second = (part[f"layers.1.cross_attn_{one}_gate"].tanh() for one in ("attn", "mlp"))
-    return fed(part, "layers.1.", x + first * (torch.stack(rows) @ part[f"{layer}o_proj.weight"].T), second)
+    first, second = (part[f"cross_attn_{one}_gate"].tanh() for one in ("attn", "mlp"))
+    return fed(part, x + first * (torch.stack(rows) @ part["cross_attn.o_proj.weight"].T), EPS, second)
 
 
 def expected(here: World, ids: list[int]) -> Tensor:
-    part = {name: value.double() for name, value in tensors().items()}
+    first, crossing, last = (below(tensors(), f"layers.{number}.") for number in range(3))
     session = here.target.open(len(ids), (0, 3))
     hidden = session.prefill(ids).hidden
     words = here.tiny.model.get_input_embeddings().weight[ids]
     words[list(here.layout.visual)] = hidden[0][list(here.layout.visual)]
-    x = decoder(part, 0, words)
-    x = across(part, x, hidden[3][:-1], here.layout.length - 1)
-    output = norm(decoder(part, 2, x), part["norm.weight"])[-1]
+    x = decoder_layer(first, words, torch.arange(len(ids)), HEADS, THETA, EPS)
+    x = across(crossing, x, hidden[3][:-1], here.layout.length - 1)
+    x = decoder_layer(last, x, torch.arange(len(ids)), HEADS, THETA, EPS)
+    output = norm(x, tensors()["norm.weight"].double(), EPS)[-1]
     return here.tiny.model.get_output_embeddings().weight @ output
 
 

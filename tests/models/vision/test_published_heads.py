@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, float64
+from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.visual_context import AllRows
@@ -16,8 +16,7 @@ from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import expected_logits, feature_tensors, saved
-from tests.support.worlds.heads import ran
-from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+from tests.support.worlds.vision import World, world
 from tests.support.worlds.witness import drafted_roots
 
 KIND, HIDDEN, VOCAB = "qwen2_5vl", 48, 97
@@ -51,16 +50,6 @@ def three_positions(here: World, ids: list[int]) -> Tensor:
         image_grid_thw=prompt.inputs["image_grid_thw"],
     )  # fmt: skip
     return positions[:, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_a_published_head_keeps_the_targets_text(tmp_path: Path, warp: Any) -> None:
-    run = ran(folder_of(tmp_path, "specforge"), world(KIND), warp, 220)
-    assert run.ids == baseline(KIND, "eager", float64, warp, 220) and len(run.ids) == 220
-    assert any(step.path for step in run.steps)
-    seen = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
-    assert seen["kept"] == seen["visual"] and seen["drafter"] == seen["target"]
 
 
 def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

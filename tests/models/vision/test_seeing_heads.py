@@ -18,7 +18,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
-from tests.support.referee.decoder_layer import decoder_layer
+from tests.support.referee.decoder_layer import below, decoder_layer
 from tests.support.tiny.published_heads import saved
 from tests.support.worlds.vision import World, world
 from tests.support.worlds.witness import drafted_roots
@@ -80,8 +80,7 @@ def expected(name: str, here: World, ids: list[int]) -> Tensor:
             entering = F.linear(torch.cat((words[row + 1], state)), part["fc.weight"], part["fc.bias"])
         inputs.append(entering)
         places.append(row)
-    own = {key.removeprefix("layers.0."): value for key, value in part.items()}
-    output = decoder_layer(own, torch.stack(inputs), torch.tensor(places), HEADS, theta=5000.0, eps=1e-5)[-1]
+    output = decoder_layer(below(part, "layers.0."), torch.stack(inputs), torch.tensor(places), HEADS, theta=5000.0, eps=1e-5)[-1]
     return here.tiny.model.get_output_embeddings().weight @ output
 
 

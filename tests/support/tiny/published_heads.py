@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.models.hub.published import Fit, Repository, open_repository
+from tests.support.referee.decoder_layer import below, decoder_layer, norm
 from tests.support.tiny.text import tiny_llama
 
 VOCAB, HIDDEN, LAYERS = 48, 32, 2
@@ -59,8 +58,8 @@ def feature_tensors(seed: int = 0, hidden: int = HIDDEN, vocab: int = VOCAB) -> 
     tensors = {f"{name}.weight": drawn(*shape) for name, shape in shapes.items()}
     tensors["d2t"] = ids - torch.arange(DRAFTED)
     tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True)
-    for norm in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
-        tensors[f"midlayer.{norm}.weight"] = 1 + drawn(hidden)
+    for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
+        tensors[f"midlayer.{name}.weight"] = 1 + drawn(hidden)
     return {**tensors, "norm.weight": 1 + drawn(hidden)}
 
 
@@ -136,44 +135,17 @@ def opened(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any] | No
 
 
 def expected_logits(
-    tensors: dict[str, Tensor],
-    embedding: Tensor,
-    tokens: Tensor,
-    features: Tensor,
-    rates: Tensor | None = None,
-    positions: Tensor | None = None,
+    tensors: dict[str, Tensor], embedding: Tensor, tokens: Tensor, features: Tensor, positions: Tensor | None = None
 ) -> Tensor:
     """EAGLE-3's drafter over a text, by its paper's formulas: tokens i + 1 [row], features i [row, 3 * hidden]. ``positions``
     [row, rate] are given where each rate turns by a position of its own."""
-    part = {name.removeprefix("midlayer."): value.double() for name, value in tensors.items()}
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return part[f"{name}.weight"] * x / (x.square().mean(-1, keepdim=True) + CONFIG["rms_norm_eps"]).sqrt()
-
+    part, layer, eps = below(tensors, ""), below(tensors, "midlayer."), CONFIG["rms_norm_eps"]
     fused = features @ part["fc.weight"].T
-    inputs = torch.cat((norm(embedding[tokens], "input_layernorm"), norm(fused, "hidden_norm")), dim=-1)
-    rows = len(tokens)
-    if rates is None:
-        rates = CONFIG["rope_theta"] ** -(torch.arange(HEAD_SIZE // 2).double() * 2 / HEAD_SIZE)
-    angle = (torch.arange(rows)[:, None] if positions is None else positions).double() * rates
-    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
-
-    def heads(name: str, count: int) -> Tensor:
-        return (inputs @ part[f"self_attn.{name}.weight"].T).view(rows, count, HEAD_SIZE)
-
-    def rotated(x: Tensor) -> Tensor:
-        pairs = torch.complex(x[..., : HEAD_SIZE // 2], x[..., HEAD_SIZE // 2 :]) * turn
-        return torch.cat((pairs.real, pairs.imag), dim=-1)
-
-    query, key = rotated(heads("q_proj", HEADS)), rotated(heads("k_proj", KV_HEADS))
-    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, heads("v_proj", KV_HEADS)))
-    scores = torch.einsum("qhs,khs->hqk", query, key) / math.sqrt(HEAD_SIZE)
-    scores = scores.masked_fill(torch.ones(rows, rows).triu(1).bool(), -math.inf)
-    seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), value).reshape(rows, -1)
-    x = fused + seen @ part["self_attn.o_proj.weight"].T
-    inner = norm(x, "post_attention_layernorm")
-    gated = F.silu(inner @ part["mlp.gate_proj.weight"].T) * (inner @ part["mlp.up_proj.weight"].T)
-    return norm(x + gated @ part["mlp.down_proj.weight"].T, "norm") @ part["lm_head.weight"].T
+    entering = ((embedding[tokens], "input_layernorm"), (fused, "hidden_norm"))
+    inputs = torch.cat([norm(rows, layer[f"{name}.weight"], eps) for rows, name in entering], dim=-1)
+    places = torch.arange(len(tokens)) if positions is None else positions
+    x = decoder_layer(layer, fused, places, HEADS, CONFIG["rope_theta"], eps, inputs)
+    return norm(x, part["norm.weight"], eps) @ part["lm_head.weight"].T
 
 
 def logits_of(head: FeatureHead, tokens: Tensor, features: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 HOSTILE: tuple[Any, ...] = (
@@ -27,7 +28,7 @@ def mutated(lines: list[str], generator: random.Random) -> bytes:
     return _bytes(data, generator) if generator.random() < 0.4 else data
 
 
-def changed_value(found: Any, generator: random.Random) -> Any:
+def changed_value(found: Any, generator: random.Random, values: Sequence[Any] = HOSTILE) -> Any:
     """A copy of a JSON value with one value somewhere inside replaced, dropped, doubled or moved."""
     found = copy.deepcopy(found)
     holder, key = found, None
@@ -37,7 +38,7 @@ def changed_value(found: Any, generator: random.Random) -> Any:
             break
         holder = holder[key]
     if key is None:
-        return generator.choice(HOSTILE)
+        return generator.choice(values)
     act = generator.randrange(5)
     if act == 0:
         del holder[key]
@@ -48,7 +49,7 @@ def changed_value(found: Any, generator: random.Random) -> Any:
     elif act == 3 and isinstance(holder[key], int):
         holder[key] += generator.choice((-1, 1, 7))
     else:
-        holder[key] = copy.deepcopy(generator.choice(HOSTILE))
+        holder[key] = copy.deepcopy(generator.choice(values))
     return found
 
 

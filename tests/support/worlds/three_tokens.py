@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import pytest
 import torch
@@ -18,11 +19,12 @@ from torch import Tensor
 
 from specviz.acceptance import rejection
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal, TargetPass
+from specviz.engine.interfaces import Acceptance, Composition, Context, Draft, Pick, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.methods.traversal import verification
-from specviz.targets.text import TextTarget
+from tests.support import rounds
+from tests.support.tiny.text import decode
 from tests.support.worlds.host_levels import ByTokens
 
 PLAIN = Warp(1.0)
@@ -155,7 +157,7 @@ class Coins:
 
 
 def context(noise: object, warp: Warp, number: int = 0) -> Context:
-    return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, record_notes=False)  # type: ignore[arg-type]
+    return rounds.context([0], number, warp=warp, noise=noise, story=False)
 
 
 Outcome = tuple[float, tuple[int, ...], Tensor]
@@ -247,11 +249,22 @@ def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times:
     return distribution_of(world, [(n / (drafts * times), text[:-1], certain[text[-1]]) for text, n in counts.items()])
 
 
-def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
-    """The target's logits of the first, second and third token after the prompt."""
-    found = []
+def spoken(target: Any) -> World:
+    """The target's own distributions after every text of up to two tokens behind the prompt."""
+    world, rows = World(VOCAB, 0, PLAIN), []
     for depth in range(3):
         texts = [[*PROMPT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
-        logits = target.model(torch.tensor(texts)).logits[:, -1]
-        found.append(logits.view(*[VOCAB] * depth, VOCAB))
-    return tuple(found)
+        logits = torch.stack([target.open(20).prefill(text).logits[0] for text in texts])
+        rows.append(logits.view(*[VOCAB] * depth, VOCAB))
+    world.target = tuple(rows)
+    return world
+
+
+def keeps_distribution(target: Any, composed: Callable[[], Composition], runs: int) -> bool:
+    """Whether whole runs, through the loop with its noise, write texts of three tokens as often as the target would:
+    Pearson's statistic over all 27, of 26 degrees of freedom, is exceeded one time in a million."""
+    expected = runs * spoken(target).distribution()
+    counts = torch.zeros_like(expected)
+    for seed in range(runs):
+        counts[tuple(decode(target, composed(), PROMPT, 3, PLAIN, seed, "off").ids)] += 1
+    return float(((counts - expected) ** 2 / expected).sum()) < 76.0

@@ -9,10 +9,10 @@ import torch
 
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Context, TargetPass
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import TargetPass
 from specviz.training.families.gto import Size, Tree, grow_trees, score_trees
 from specviz.training.features import DialogueFeatures
+from tests.support.rounds import context
 from tests.support.training.tiny_forest import drafter, store, target
 
 DEEP = Size(depth=4, width=3, nodes=12)
@@ -61,8 +61,8 @@ def test_training_grows_the_trees_that_drafting_grows() -> None:
     for start, tree in zip(starts, trees, strict=True):
         ids = seen.tokens[: start + 2].tolist()
         told = TargetPass(torch.empty(0), {1: seen.features[: start + 1, 0], 0: seen.features[: start + 1, 2]})
-        context = Context(ids, 8, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+        here = context(ids, prompt=8)
         drafting = FeatureDrafter(net.runtime())
-        drafting.begin(context, told)
-        draft = Dynamic(DEEP.depth, DEEP.width, DEEP.nodes).build(drafting, context)
+        drafting.begin(here, told)
+        draft = Dynamic(DEEP.depth, DEEP.width, DEEP.nodes).build(drafting, here)
         assert tree.paths == Tree(draft.tree.host_tokens, draft.tree.shape.parents).paths
