@@ -287,7 +287,7 @@ def heads(method: str, target: str, settings: Settings) -> Titles:
 
 
 def published(method: Method, target: str, modality: str, settings: Settings) -> str:
-    """Return HTML on the published heads for a target, or for a method, that the drop-down of draft models leaves out."""
+    """Return HTML about published heads for the target or method that the drop-down of draft models does not list."""
     words, pairs = (
         "",
         [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality],

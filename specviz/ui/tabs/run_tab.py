@@ -117,9 +117,9 @@ class RunTab(TabParts):
         self.published = theme.html(published)
 
     def fitting(self, method: str, target: str, draft: str = request_form.OWN_DRAFT) -> tuple[gr.Dropdown, str]:
-        """Return the drop-down of draft models for a method and target, hidden without a choice, and HTML on published heads.
+        """Return the drop-down of draft models for a method and target, hidden without a choice, and HTML about published heads.
 
-        A ``draft`` that does not fit makes way for the first that does.
+        A ``draft`` that does not fit is replaced by the first that does.
         """
         settings, card = self.shared.settings, all_methods()[method]
         listed = request_form.heads(method, target, settings)
