@@ -115,7 +115,7 @@ def _conditions(report: Report) -> dict[str, Callable[[], AbstractContextManager
     if browser := chromium_path():
         scenes["next to a browser playing a run"] = partial(_browser, browser)
     else:
-        report.say("no browser found, so that load is skipped (set SPECVIZ_CHROMIUM to the path of Chromium)")
+        report.say("skipped the load of a browser, since none was found (set SPECVIZ_CHROMIUM to the path of Chromium)")
     return scenes
 
 

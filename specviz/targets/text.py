@@ -68,7 +68,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     if "position_ids" not in parameters or getattr(config, "alibi", False):
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
     if CACHE_ARGUMENT not in parameters:
-        return "keeps no cache of keys and values to which a pass could add a tree; choose a target that does"
+        return "has no key-value cache to which a pass could add a tree; choose a target that has one"
     if int(getattr(config, "n_recurrent_loops", 1)) > 1:
         return "runs its layers in loops, each with its own keys and values; choose a target without loops"
     if "local" in getattr(config, "attention_layers", ()):

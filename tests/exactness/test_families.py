@@ -35,7 +35,7 @@ REFUSED = {
         roformer trocr whisper xlnet""",
     "counts cache slots, not positions": "gpt_neo",
     "runs its layers in loops": "dory",
-    "keeps no cache": "openai-gpt",
+    "has no key-value cache": "openai-gpt",
     "applies to the cache but not within a pass": "moshi",
     "from the states of another model": "gemma4_unified_assistant",
     "always use the model's chat template": "gemma3",

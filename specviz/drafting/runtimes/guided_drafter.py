@@ -62,7 +62,7 @@ class GuidedStepper:
     ) -> Tensor:  # fmt: skip
         """Return outputs [input, row, hidden] over ``features`` [input, row, hidden].
 
-        ``tokens``: [input], or [input * row] if the two rows differ. ``start``: first input to write in the cache, or the inputs
+        ``tokens``: [input], or [input * row] if the two rows differ. ``start``: cache index of the first input, or of all
         [input]. ``mask``: bool [input, column], None if each input attends to all columns.
         """
         count, device = len(features), features.device

@@ -9,7 +9,8 @@ the node is tested like a leaf. The root's weight stays 1.
 Invariant, by induction from the leaves: a node entered with weight w, or a descendant, is accepted with probability w over the
 draws below. The continuation then has the target's distribution. The rule is therefore exact for children sampled without
 replacement, in sampling order. On a chain the rule accepts at least as many tokens on average as top-down verification. On a tree
-the rule mostly accepts more, but a leaf sampled before a sibling with children is tested first, at the children's expense.
+the rule usually accepts more, too. It may accept less where a leaf was sampled before a sibling with children, since the leaf is
+tested first.
 Deterministically chosen children count as point masses; acceptance then equals that of top-down verification.
 
 Residuals are float64 on the host, over the drafter's support only: outside the support, a failed child merely rescales p. A draft

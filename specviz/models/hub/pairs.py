@@ -18,7 +18,7 @@ _PICTURE = "assets/images/scenes/donuts-tiger.png"
 
 
 class Pair(Struct, frozen=True, forbid_unknown_fields=True):
-    """Target in the catalogue with a repository of heads for it; fields as in ``assets/pairs.toml``."""
+    """Published target with a repository of heads for it; fields as in ``assets/pairs.toml``."""
 
     target: str
     heads: str

@@ -2,8 +2,8 @@
 
 DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). A block starts at an anchor, a random position of an answer, and attends
 to the target's hidden states before the anchor and to itself. The weight of the loss falls exponentially with the slot. DFlash
-minimises the cross-entropy to the target's distribution. DSpark adds the total variation distance, given the true previous token:
-the rejection rate of a sampled token, which the confidence head learns to predict.
+minimises the cross-entropy to the target's distribution. DSpark adds the total variation distance, given the true previous token.
+This distance is the rejection rate of a sampled token. The confidence head learns to predict the acceptance rate.
 
 Layers are initialised from the target's last layers.
 Axis names: ``block``, ``slot``, ``token``, ``hidden``, ``kv``, ``size`` (of a head), ``support``.
