@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -13,8 +15,21 @@ from specviz.palette import LIGHT
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
 
+FONTS = ("", "NotoSansCJK-Regular.ttc", "DejaVuSans.ttf", "Arial Unicode.ttf", "msyh.ttc", "arial.ttf")
+"""Pillow's own font, which has the letters of English alone, and files of Linux, macOS and Windows that may have more."""
 SIZE, LEFT, WIDTH = (1200, 630), 60, 1080
 """Size in pixels that sites expect, margin, and width of the content."""
+
+
+def drawable(words: str, name: str, size: float) -> tuple[str, Any]:
+    """Return ``words`` with an ellipsis for what a font lacks, and the font; no words if the system lacks the font."""
+    try:
+        font: Any = ImageFont.truetype(name, size) if name else ImageFont.load_default(size)
+    except OSError:
+        return "", None
+    lacking = bytes(font.getmask("\U0010ffff"))
+    drawn = (one if one.isspace() or bytes(font.getmask(one)) != lacking else "…" for one in words)
+    return re.sub("…+", "…", "".join(drawn)), font
 
 
 def draw(trace: Trace) -> bytes:
@@ -23,15 +38,15 @@ def draw(trace: Trace) -> bytes:
     pen, judged, plain = ImageDraw.Draw(card), metrics.verdict(trace), trace.baseline.token_ns if trace.baseline else ()
 
     def write(y: float, words: str, size: float, colour: str) -> None:
-        drawable = words.replace("×", " times").encode("latin-1", "ignore").decode("latin-1")  # by Pillow's own font
-        pen.text((LEFT, y), drawable, colour, ImageFont.load_default(size))
+        drawn, font = max((drawable(words, name, size) for name in FONTS), key=lambda one: len(one[0]))
+        pen.text((LEFT, y), drawn, colour, font)
 
     write(44, "specviz", 28, LIGHT.mute)
     write(92, textwrap.shorten(trace.run.title, 36), 58, LIGHT.ink)
     write(168, textwrap.shorten(f"on {trace.run.target}", 70), 28, LIGHT.mute)
     write(230, "\n".join(textwrap.wrap(f'"{textwrap.shorten(trace.run.prompt, 110)}"', 56)), 30, LIGHT.ink)
     slow = judged is not None and judged.word == "slower"
-    write(344, judged.sentence if judged else "", 46, LIGHT.rejected if slow else LIGHT.bonus)
+    write(344, judged.sentence.replace("×", " times") if judged else "", 46, LIGHT.rejected if slow else LIGHT.bonus)
     scale = WIDTH / max(1, sum(plain), sum(step.time.total for step in trace.steps))
     most = max((len(step.emitted) for step in trace.steps), default=1)
     right = float(LEFT)

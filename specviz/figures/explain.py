@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specviz.figures.theme import count, duration, percent
 from specviz.trace import metrics
-from specviz.trace.schema import PHASES, Step, Trace
+from specviz.trace.schema import PHASES, Trace
 
 SILENT = 0.25
 """Minimum share of steps without a draft at which it is emphasised."""
@@ -81,7 +81,7 @@ def explain(trace: Trace) -> list[Term]:
     found = metrics.verdict(trace)
     measured = found.speedup if found else None
     terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
-    if costs is not None:
+    if costs:
         sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up if a step cost no more than a one-token pass."
         terms.append(Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence))
         if costs.plain is not None:
@@ -104,13 +104,9 @@ def _costs(trace: Trace) -> _Costs | None:
     return _Costs(length, means, per_token or None)
 
 
-def _drafted(step: Step) -> bool:
-    return len(step.nodes) > 1
-
-
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
-    loud = found is not None and found.word == "slower"
-    if not any(_drafted(step) for step in trace.steps):
+    loud = bool(found and found.word == "slower")
+    if not any(len(step.nodes) > 1 for step in trace.steps):
         loud = trace.run.method != "autoregressive"
         sentence = "One token per pass: this is the autoregressive run, which drafts nothing."
         if loud:
@@ -118,9 +114,9 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
             sentence = f"The drafter proposed nothing in any of {steps}, so every pass gave one token and nothing could be saved."
     else:
         sentence = "The speed-up is unknown: this run was recorded without an autoregressive baseline."
-        if found is not None:
+        if found:
             sentence = f"{found.sentence}."
-        if costs is not None:
+        if costs:
             sentence += " " + _bottleneck_sentence(costs)
     return Term("verdict", "in one sentence", found.speedup if found else None, "x", sentence, loud=loud)
 
@@ -128,7 +124,7 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
 def bottleneck(trace: Trace) -> str | None:
     """Return the name of the term that limits the speed-up most, a phase or "tau"; None if nothing stands out."""
     costs = _costs(trace) if trace.steps else None
-    return _bottleneck(costs) if costs is not None else None
+    return _bottleneck(costs) if costs else None
 
 
 def _bottleneck(costs: _Costs) -> str | None:
@@ -159,7 +155,7 @@ def _bottleneck_sentence(costs: _Costs) -> str:
 
 def _steps_without_draft(trace: Trace) -> list[Term]:
     """Return a term if some, but not all, steps have no draft."""
-    silent = sum(not _drafted(step) for step in trace.steps)
+    silent = sum(len(step.nodes) < 2 for step in trace.steps)
     if silent in (0, len(trace.steps)):
         return []
     share = silent / len(trace.steps)
@@ -185,7 +181,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list
     predicted = costs.speedup() if costs else None
     terms = []
     if predicted is not None:
-        assert costs is not None and costs.plain is not None
+        assert costs and costs.plain
         sentence = f"{costs.tau:.2f} × {duration(costs.plain)} ÷ {duration(costs.total)} = {predicted:.2f}×."
         terms.append(Term("predicted", "predicted speed-up", predicted, "x", sentence))
     terms.append(Term("measured", "measured speed-up", measured, "x", _gap(trace, predicted, measured)))

@@ -59,12 +59,12 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
     """Bin all judged tokens with an accepted parent by confidence; omit empty bins."""
-    guesses = []
-    for step in steps:
-        reached = {0, *step.path}
-        for node in step.nodes[1:]:
-            if node.q is not None and node.status in JUDGED and node.parent in reached:
-                guesses.append((node.q, node.status in (ACCEPTED, RELAXED)))
+    guesses = [
+        (node.q, node.status in (ACCEPTED, RELAXED))
+        for step in steps
+        for node in step.nodes[1:]
+        if node.q is not None and node.status in JUDGED and node.parent in (0, *step.path)
+    ]
     return binned(guesses, bins)
 
 
@@ -107,11 +107,11 @@ def _subtitle(bins: Sequence[Bin]) -> str:
     error = calibration_error(bins)
     if error is None:
         return "no confidence was recorded: this run's drafter proposes tokens without probabilities"
-    confidence = sum(bucket.confidence * bucket.judged for bucket in bins) / sum(bucket.judged for bucket in bins)
-    share = sum(bucket.accepted for bucket in bins) / sum(bucket.judged for bucket in bins)
-    side = "overconfident" if confidence > share + 0.02 else "underconfident" if confidence < share - 0.02 else "well calibrated"
-    judged = count(sum(bucket.judged for bucket in bins), "verified token")
-    return f"{judged}; {side}: on average {percent(error)} away from the diagonal, where confidence equals acceptance"
+    judged = sum(bucket.judged for bucket in bins)
+    gap = sum(bucket.confidence * bucket.judged - bucket.accepted for bucket in bins) / judged
+    side = "overconfident" if gap > 0.02 else "underconfident" if gap < -0.02 else "well calibrated"
+    tokens = count(judged, "verified token")
+    return f"{tokens}; {side}: on average {percent(error)} away from the diagonal, where confidence equals acceptance"
 
 
 def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:

@@ -111,24 +111,19 @@ def figure(
     """
     more_lines = 16 * subtitle.count("<br>")
     top = 46 + (24 + more_lines if subtitle else 0) + (36 if key else 10)
-    fig = go.Figure()
-    fig.update_layout(
+    hover = {"family": SANS, "size": 12, "color": theme.ink}
+    fig = go.Figure().update_layout(
         template="none", width=width, height=height + more_lines, margin={"l": 64, "r": 24, "t": top, "b": 56},
         paper_bgcolor=theme.paper, plot_bgcolor=theme.paper, font={"family": SANS, "size": 13, "color": theme.ink},
-        title=_title(theme, title, subtitle), showlegend=key, hovermode="closest", dragmode="pan",
+        title={"text": title, "x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top",
+               "pad": {"t": 14, "l": 20}, "font": {"size": TITLE},
+               "subtitle": {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}},
+        showlegend=key, hovermode="closest", dragmode="pan",
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        legend_font={"size": 12, "color": theme.mute},
+        hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover},
     )  # fmt: skip
-    fig.update_layout(legend_font={"size": 12, "color": theme.mute})
-    hover = {"family": SANS, "size": 12, "color": theme.ink}
-    fig.update_layout(hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover})
     return fig.update_layout(**layout)
-
-
-def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
-    """Return title and subtitle, aligned with the left edge of the figure."""
-    below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
-    place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
-    return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}
 
 
 def axis(theme: Theme, title: str = "", *, grid: bool = True, **more: Any) -> dict[str, Any]:

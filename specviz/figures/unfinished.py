@@ -52,11 +52,10 @@ def unfinished(trace: Trace) -> str:
 def _colours(book: Codebook | None) -> list[Colour]:
     """Return the mean colour of every code; an empty list if the codebook is missing or damaged."""
     try:
-        raw = base64.b64decode(book.colours, validate=True) if book is not None else b""
+        raw = iter(base64.b64decode(book.colours, validate=True) if book else b"")
     except ValueError:
         return []
-    size = min(book.size, len(raw) // 3) if book is not None else 0
-    return [(raw[3 * code], raw[3 * code + 1], raw[3 * code + 2]) for code in range(size)]
+    return list(zip(raw, raw, raw, strict=False))[: book.size if book else 0]
 
 
 def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:

@@ -41,6 +41,13 @@ def test_any_prompt_and_title_can_be_drawn(prompt: str) -> None:
     assert drawn(told).size == card.SIZE
 
 
+def test_letters_that_no_font_has_are_an_ellipsis_and_those_of_english_need_no_other_font() -> None:
+    words, font = card.drawable("Why is the sky blue?", "", 20)
+    assert words == "Why is the sky blue?" and font is not None
+    assert card.drawable("為什麼 τ ok", "", 20)[0] == "… … ok"
+    assert card.drawable("any", "no-such-font.ttf", 20) == ("", None)
+
+
 def test_a_run_without_steps_and_one_that_draws_a_picture() -> None:
     trace = sample_trace(4)
     assert drawn(trace.replace(steps=(), end=None)).size == card.SIZE
