@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -68,6 +69,25 @@ def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer: A
     newcomer.tab("Methods")
     expect(page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
     assert page.evaluate(scripts) == 2
+
+
+def test_keys_move_the_clock_by_steps_and_go_from_lane_to_lane(racing: AppPage) -> None:
+    page, lanes = racing.page, racing.page.locator(".svf-canvas")
+    assert page.locator(".svf-canvas[tabindex='0']").count() == 1
+    lanes.first.focus()
+    page.keyboard.press("Home")
+    expect(lanes.first).to_have_attribute("aria-valuenow", "1")
+    page.keyboard.press("ArrowRight")
+    expect(lanes.first).to_have_attribute("aria-valuetext", re.compile("^Step 2 · "))
+    before = page.locator(".svf-time output").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".svf-time output").inner_text() != before
+    page.keyboard.press("ArrowDown")
+    expect(lanes.nth(1)).to_be_focused()
+    assert page.locator(".svf-canvas[tabindex='0']").count() == 1
+    assert lanes.nth(1).evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", name="Text", exact=True)).to_have_attribute("aria-selected", "true")
 
 
 def test_lanes_are_labelled_sorted_and_searched(racing: AppPage) -> None:

@@ -118,14 +118,32 @@ def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader: 
     assert len(edges) == 3
 
 
-def test_nothing_in_it_breaks_a_rule_of_accessibility(reader: AppPage) -> None:
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_nothing_in_it_breaks_a_rule_of_accessibility(reader: AppPage, colours: str) -> None:
     if "AXE_JS" not in os.environ:
         pytest.skip("no axe here")
+    reader.page.emulate_media(color_scheme=colours)
+    reader.until(f"document.body.classList.contains('dark') === {str(colours == 'dark').lower()}")
     reader.page.evaluate(Path(os.environ["AXE_JS"]).expanduser().read_text(encoding="utf-8"))
     found = reader.page.evaluate(
         "axe.run('#sp-stage').then((found) => found.violations.map((one) => [one.id, one.nodes.length]))"
     )
     assert found == []
+
+
+def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader: AppPage) -> None:
+    reader.button("Read").click()
+    guesses = reader.page.locator("#sp-stage .sv-read-draft .sv-guess")
+    expect(guesses.first).to_be_visible()
+    assert guesses.count() > 1 and reader.page.locator("#sp-stage .sv-read-draft .sv-guess[tabindex='0']").count() == 1
+    guesses.first.focus()
+    reader.page.keyboard.press("ArrowRight")
+    expect(guesses.nth(1)).to_be_focused()
+    cursor = reader.run("cursor")
+    reader.page.keyboard.press("Enter")
+    expect(guesses.nth(1)).to_be_focused()
+    expect(guesses.nth(1)).to_have_attribute("aria-pressed", "true")
+    assert reader.run("cursor") == cursor
 
 
 def test_a_run_of_a_method_that_is_not_known_says_so(reader: AppPage) -> None:

@@ -111,7 +111,7 @@ export function clock(field) {
 
   /** @param {Lane} lane */
   function row(lane) {
-    const canvas = dom.h("canvas", { class: "svf-canvas", role: "img", "aria-label": `${lane.title}: ${lane.steps.length} steps in ${format.time(lane.total)}${lane.parting && `; its text differs from the autoregressive one ${lane.parting}`}` });
+    const canvas = dom.h("canvas", { class: "svf-canvas", role: lane.name ? "slider" : "img", "aria-label": `${lane.title}: ${lane.steps.length} steps in ${format.time(lane.total)}${lane.parting && `; its text differs from the autoregressive one ${lane.parting}`}` });
     if (!lane.name) return { lane, canvas, tick: null, item: dom.h("li", { class: "svf-lane svf-plain" }, dom.h("span"), dom.h("span", { class: "svf-name" }, lane.title), dom.h("span", { class: "svf-facts" }, dom.h("b", {}, "1.00×"), dom.h("span", {}, "τ 1.00"), dom.h("span", {}, "exact")), canvas) };
     const tick = /** @type {HTMLInputElement} */ (dom.h("input", { type: "checkbox", "aria-label": `Compare the trees of ${lane.title}`, title: "Compare its trees with another method's" }));
     tick.checked = chosen.includes(lane.name);
@@ -123,9 +123,49 @@ export function clock(field) {
       dom.h("span", { title: "Tokens per target pass" }, `τ ${lane.tau ? lane.tau.toFixed(2) : "–"}`), dom.h("span", { class: `svf-${kind}`, title: parted || (lane.promise === "distribution" ? "Exact in distribution" : kind) }, `${kind}${parted ? "*" : ""}`),
     );
     grip(canvas, lane);
+    keys(canvas, lane);
     const name = dom.button(lane.title, `Open ${lane.title} on the stage, at this time`, () => field.open(lane.name, stepAt(lane, now)), { class: "svf-name" });
     return { lane, canvas, tick, item: dom.h("li", { class: "svf-lane" }, tick, name, facts, canvas) };
   }
+
+  /** Keys of the lanes, of which one is a stop for Tab: arrows move the clock by a step or go to the next lane, Enter opens the step. @param {HTMLCanvasElement} canvas @param {Lane} lane */
+  function keys(canvas, lane) {
+    const last = lane.steps.length - 1;
+    const say = () => {
+      const step = stepAt(lane, now);
+      const { title } = Object.assign(canvas, { title: told(lane, step) });
+      for (const [name, value] of Object.entries({ valuemin: 1, valuemax: last + 1, valuenow: step + 1, valuetext: title })) canvas.setAttribute(`aria-${name}`, String(value));
+    };
+    Object.assign(canvas, { tabIndex: -1 });
+    say();
+    canvas.addEventListener("focus", () => {
+      for (const one of rows) if (one.tick) one.canvas.tabIndex = one.canvas === canvas ? 0 : -1;
+      say();
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const [step, at] = [stepAt(lane, now), rows.findIndex((one) => one.canvas === canvas)];
+      const to = { ArrowLeft: step - 1, ArrowRight: step + 1, Home: 0, End: last }[event.key];
+      const beside = { ArrowUp: rows[at - 1], ArrowDown: rows[at + 1] }[event.key];
+      const by = { "+": 2, "=": 2, "-": 0.5 }[event.key];
+      if (event.ctrlKey || event.altKey || event.metaKey) return;
+      if (event.key === "Enter") field.open(lane.name, step);
+      else if (beside) beside.canvas.focus();
+      else if (by) zoom(by)();
+      else if (to === undefined) return;
+      else {
+        halt();
+        now = lane.ends[Math.min(last, Math.max(0, to))] - 1;
+        look(now < view.from || now > view.from + view.span ? moved(view, now - view.from - view.span / 2, whole) : view);
+        say();
+      }
+      event.preventDefault();
+    });
+  }
+
+  const told = (/** @type {Lane} */ { steps }, /** @type {number} */ at) => {
+    const [ns, , pieces] = steps[at];
+    return `Step ${at + 1} · ${format.count(pieces.length, "token")} · ${format.time(ns)}: ${format.quote(pieces.join(""))}`;
+  };
 
   /** A click opens the step there, a drag moves the clock, and Ctrl with the wheel zooms. @param {HTMLCanvasElement} canvas @param {Lane} lane */
   function grip(canvas, lane) {
@@ -138,9 +178,7 @@ export function clock(field) {
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      const step = stepAt(lane, at(event));
-      const [ns, , pieces] = lane.steps[step];
-      canvas.title = `Step ${step + 1} · ${format.count(pieces.length, "token")} · ${format.time(ns)}: ${format.quote(pieces.join(""))}`;
+      canvas.title = told(lane, stepAt(lane, at(event)));
       if (!held) return;
       const by = event.clientX - held.x;
       far ||= Math.abs(by) > 5;
@@ -169,6 +207,7 @@ export function clock(field) {
     const shown = seen();
     rows = [...shown, ...(plain ? [plain] : [])].map(row);
     list.replaceChildren(...rows.map((one) => /** @type {any} */ (one).item));
+    if (shown.length) rows[0].canvas.tabIndex = 0;
     const count = shown.length === lanes.length ? format.count(lanes.length, "method") : `${shown.length} of ${format.count(lanes.length, "method")}`;
     dom.say(title, `${count}, one prompt, one clock`);
     dom.say(live, running ? "Stop" : `Race ${Math.min(MOST_LIVE, shown.length)} live`);

@@ -60,18 +60,20 @@ export function button(label, title, action, attributes) {
 }
 
 /** Buttons of which one is in the Tab order; arrows reach the others. @param {string} label @param {HTMLButtonElement[]} buttons */
-export function toolbar(label, ...buttons) {
-  const box = h("div", { class: "sv-tools", role: "toolbar", "aria-label": label }, buttons);
+export const toolbar = (label, ...buttons) => rove(h("div", { class: "sv-tools", role: "toolbar", "aria-label": label }, buttons), buttons);
+
+/** Keep one of the buttons in a box in the Tab order; arrows reach the others. @param {HTMLElement} box @param {HTMLElement[]} buttons */
+export function rove(box, buttons) {
   const enter = (to) => buttons.forEach((one) => (one.tabIndex = one === to ? 0 : -1));
   box.addEventListener("focusin", ({ target }) => enter(target));
   box.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
     event.preventDefault();
-    const row = buttons.filter((one) => !one.hidden && !one.disabled);
+    const row = buttons.filter((one) => !one.hidden && !one.matches(":disabled"));
     row.at((row.findIndex((one) => one === event.target) + by) % row.length)?.focus();
   });
-  enter(buttons[0]);
+  if (buttons.length) enter(buttons.find((one) => one.ariaPressed === "true") || buttons[0]);
   return box;
 }
 

@@ -132,7 +132,9 @@ class Reader {
     this.draft.setAttribute("aria-label", `Draft of step ${stage.cursor + 1}`);
     const walk = [0, ...step.path];
     const rows = walk.map((id) => this.row(step, step.nodes[id])).filter((row) => row !== null);
-    this.draft.replaceChildren(title, ...rows, dom.h("p", {}, rules.ending(step)), ...this.unread(step), this.code(step));
+    const drafted = dom.h("div", { role: "toolbar", "aria-label": "Guesses" }, rows);
+    dom.rove(drafted, [...drafted.querySelectorAll("button")]);
+    this.draft.replaceChildren(title, drafted, dom.h("p", {}, rules.ending(step)), ...this.unread(step), this.code(step));
   }
 
   /** The guesses after one token of the walk, best first, and why the chosen one stands or falls. @param {Step} step @param {TreeNode} node */
