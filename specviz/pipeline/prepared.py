@@ -88,11 +88,11 @@ class Prepared(Inputs):
         """
         method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
         recollection = RunMemory(self.memory)
-        costs = None if self.costs is None else self.costs.run(method.name)
+        costs = self.costs.run(method.name) if self.costs else None
         composition = method.compose(values, self.resources.using(memory=recollection, costs=costs, **changed))
         if name is None and self.request.draft and not composition.draft_name:
             raise no_draft(self.method)
-        return replace(composition, generation=recollection.generation(), learn=None if costs is None else costs.learn)
+        return replace(composition, generation=recollection.generation(), learn=costs.learn if costs else None)
 
     def decoding(
         self,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from datetime import UTC, datetime
-from itertools import takewhile
-from operator import eq
+from os.path import commonprefix
 
+import psutil
 import torch
 import transformers
 
@@ -31,7 +31,8 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
     more = dict(prepared.run_fields)
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
     decoder = getattr(target, "decoder", None)
-    on_gpu = target.device.type == "cuda"
+    if on_gpu := target.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(target.device)
     return Run(
         modality=prepared.resources.modality,
         target=prepared.loaded.name,
@@ -59,14 +60,14 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         if on_gpu
         else f"{platform.machine()} CPU, {torch.get_num_threads()} threads of {os.cpu_count()}",
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        warnings=tuple(word for word in warnings if word),
+        warnings=tuple(filter(None, warnings)),
         **more,
     )
 
 
 def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
     """Return the end record. If decoding the final image fails, that error becomes the reason unless the run already failed."""
-    outcome, decoder = decoding.outcome, getattr(prepared.target, "decoder", None)
+    outcome, device, decoder = decoding.outcome, prepared.target.device, getattr(prepared.target, "decoder", None)
     news = decoder.regions.take_news() if decoder else []
     try:
         more = prepared.end_fields(outcome.output_ids)
@@ -81,6 +82,7 @@ def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End
         prefill_ns=outcome.prefill_ns,
         metrics=summarise(steps, outcome.reason, outcome.prefill_ns, capture_ns=outcome.capture_ns),
         message=" ".join([outcome.message, *news]).strip(),
+        memory=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else psutil.Process().memory_info().rss,
         captures=outcome.captures,
         capture_ns=outcome.capture_ns,
         **more,
@@ -102,7 +104,7 @@ def baseline(prepared: Prepared, end: End, cancel: Stop) -> Baseline | None:
     own, output = list(end.output_ids), outcome.output_ids
     if own == output:
         return Baseline(times, outcome.prefill_ns, True, capture_ns=outcome.capture_ns)
-    parting = sum(takewhile(bool, map(eq, own, output)))
+    parting = len(commonprefix([own, output]))
     try:
         with stoppable(cancel):
             # A tiny gap between the top two logits means that the divergence comes from rounding.

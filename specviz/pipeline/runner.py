@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +33,7 @@ _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
     """Load the models and check the request. Raises SpecvizError if the request cannot run."""
-    if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
+    if not (isinstance(memory, Memory | None) and callable(progress or no_progress)):
         raise BadInput(
             "memory must be a pipeline.request.Memory or None, and progress a function of a message and a fraction, or None."
         )
@@ -45,8 +44,8 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
         raise no_draft(method)
     modality = modality_of(request.target, progress)
     kind, prepare_kind = _MODALITIES[modality]
-    default = 1.0 if modality == "image" else 0.0
-    warp = Warp(default if request.temperature is None else request.temperature, request.top_k, request.top_p)
+    temperature = float(modality == "image") if request.temperature is None else request.temperature
+    warp = Warp(temperature, request.top_k, request.top_p)
     if not method.runs_on(modality):
         others = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality))
         raise BadInput(f"{method.title} does not run on {request.target}, which works on {kind}. Methods that do: {others}.")
@@ -79,7 +78,7 @@ def stream(
             raise Stopped(cancel.why or NOTHING_RUN) from None
         try:
             warm_up = prepared.method.warm_up
-            warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
+            warning = warm_up(prepared, cancel, progress) if warm_up else ""
             record = run_record(prepared, composition)
             yield record.replace(warnings=(*record.warnings, warning)) if warning else record
             decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
@@ -91,20 +90,20 @@ def stream(
             yield end.replace(busy=threads.caveat)
             if not request.baseline or end.reason not in {"eos", "budget", "context"}:
                 return
-            if (alone := baseline(prepared, end, cancel)) is not None:
+            if alone := baseline(prepared, end, cancel):
                 metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
                 yield end.replace(baseline=alone, metrics=metrics, busy=threads.caveat)
             elif cancel.why:
                 left_out = f"{cancel.why} That left no time for the baseline."
-                yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.caveat)
+                yield end.replace(message=f"{end.message} {left_out}".lstrip(), busy=threads.caveat)
         finally:
-            if prepared.costs is not None:
+            if prepared.costs:
                 prepared.costs.keep()
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
     """Decode a request and return the trace. ``fields``: fields of :class:`Request`. Raises BadInput for unknown fields."""
-    known = [field.name for field in dataclasses.fields(Request)]
+    known = Request.__dataclass_fields__
     for name in fields:
         if name not in known:
             raise BadInput(f"A request has no field {name}; the fields are {', '.join(known)}.")

@@ -105,7 +105,7 @@ def timeline(trace: Trace) -> dict[str, Any]:
             spent = getattr(step.time, phase)
             events += _span(_RUN, phase, phase, clock, spent, {"step": step.index})
             clock += spent
-    if (baseline := trace.baseline) is not None:
+    if baseline := trace.baseline:
         tokens: list[Unit] = [(f"token {place}", spent, 1, {}) for place, spent in enumerate(baseline.token_ns)]
         events += _process(_PLAIN, f"One by one on {run.target}", ("tokens",), baseline.prefill_ns, tokens)
     names = ("method", "target", "draft", "device", "dtype", "tier", "machine", "recorded_at")

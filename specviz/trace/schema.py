@@ -379,6 +379,8 @@ class End(Object, frozen=True, tag="end", tag_field="kind"):
     """Number of CUDA graphs captured in this run, which the model's next run replays."""
     capture_ns: Count = 0
     """Time spent on CUDA graph capture, which neither the steps nor the prefill include."""
+    memory: Count = 0
+    """Bytes in use: the peak of what was allocated on the GPU, or what the process held at the end; 0 if not recorded."""
     busy: Paragraph = ""
     """A warning that other programs slowed this run down; empty if none did."""
 

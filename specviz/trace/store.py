@@ -28,7 +28,7 @@ PACKED = ".gz"
 def lines(trace: Trace) -> list[str]:
     """Return the lines of a trace file, without line ends."""
     writer = TraceWriter()
-    records: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
+    records: list[Record] = [trace.run, *trace.steps, *([trace.end] if trace.end else [])]
     return [writer.add(record) for record in records]
 
 

@@ -52,9 +52,9 @@ KEPT = "public, max-age=31536000, immutable"
 
 
 @cache
-def script_address(script: Callable[[], str] = bundle.script) -> str:
-    """Return the path of a script, which contains a hash of the script."""
-    return f"{FOLDER}/{hashlib.sha256(script().encode()).hexdigest()[:16]}.js"
+def script_address(part: str = "") -> str:
+    """Return the path of a script of :func:`bundle.script`, which contains a hash of the script."""
+    return f"{FOLDER}/{hashlib.sha256(bundle.script(part).encode()).hexdigest()[:16]}.js"
 
 
 ARRIVING = """<script>(() => {{
@@ -68,14 +68,14 @@ if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 def head(tabs: Mapping[str, str]) -> str:
     """Return HTML for the page's head. ``tabs``: tab by name of recorded run, for runs outside the first tab."""
     embedded_tabs = bundle.embedded(json.dumps(tabs))
-    scripts = f'<script data-specviz src="{script_address()}" data-reading="{script_address(bundle.reading)}"></script>'
+    scripts = f'<script data-specviz src="{script_address()}" data-reading="{script_address("reading")}"></script>'
     return scripts + ARRIVING.format(tabs=embedded_tabs)
 
 
-def script_route(script: Callable[[], str]) -> Route:
+def script_route(part: str = "") -> Route:
     """Return the route of a script."""
-    headers = {"Cache-Control": KEPT}
-    return Route(f"/{script_address(script)}", lambda request: Response(script(), headers=headers, media_type="text/javascript"))
+    answer = partial(Response, headers={"Cache-Control": KEPT}, media_type="text/javascript")
+    return Route(f"/{script_address(part)}", lambda request: answer(bundle.script(part)))
 
 
 GENERIC = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>\s*')
@@ -92,7 +92,8 @@ async def preview(archive: Archive, scope: Scope, owner: str) -> str:
         known = await archive.of([name], lambda: archive.outline(name), owner)
     except SpecvizError:
         return ""
-    forwarded, host = Headers(scope=scope).get("x-forwarded-proto", scope["scheme"]), Headers(scope=scope).get("host", "")
+    headers = Headers(scope=scope)
+    forwarded, host = headers.get("x-forwarded-proto", scope["scheme"]), headers.get("host", "")
     query = urlencode({"kind": downloads.CARD, "run": name})
     speed = known.end and known.end.metrics.get("speedup")
     texts = {
@@ -172,7 +173,7 @@ window.specvizPage.load("%s", () => window.SpecvizViewer.%s(element, window.spec
 def build(shared: AppState) -> gr.Blocks:
     """Build the page."""
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
-        theme.html(MASTHEAD % script_address(bundle.share), elem_classes="sp-masthead")
+        theme.html(MASTHEAD % script_address("share"), elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = TextTab(shared)
@@ -184,10 +185,10 @@ def build(shared: AppState) -> gr.Blocks:
             with gr.Tab("Compare", id="compare") as opened:
                 CompareTab(shared, opened, text)
             with gr.Tab("Methods", id="methods") as opened:
-                MethodsTab(shared, opened, text, run_tabs, LATER % (script_address(bundle.field), "field"))
-            for name, script in (("Story", bundle.story), ("Play", bundle.play)):
-                with gr.Tab(name, id=name.lower()):
-                    gr.HTML("", js_on_load=LATER % (script_address(script), name.lower()), apply_default_css=False)
+                MethodsTab(shared, opened, text, run_tabs, LATER % (script_address("field"), "field"))
+            for part in ("story", "play"):
+                with gr.Tab(part.capitalize(), id=part):
+                    gr.HTML("", js_on_load=LATER % (script_address(part), part), apply_default_css=False)
             if course := learn_tab.course(shared):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.LearnTab(shared, course, opened)
@@ -251,10 +252,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 sse.route(shared.live.streams, visitor),
                 downloads.route(shared.archive, visitor),
                 downloads.share_route(shared.archive, visitor),
-                *[
-                    script_route(one)
-                    for one in (bundle.script, bundle.play, bundle.story, bundle.share, bundle.reading, bundle.field)
-                ],
+                *map(script_route, ("", "play", "story", "share", "reading", "field")),
                 examples.route(),
             ],
             "middleware": [

@@ -1,7 +1,7 @@
 """Settings of the app, read from environment variables.
 
 ==========================  ========================================================================================
-SPECVIZ_TARGET              default target of the Text tab and the API (smollm2-135m-instruct if unset).
+SPECVIZ_TARGET              initial target (default smollm2-135m-instruct).
 SPECVIZ_MODELS              models to offer, separated by commas (default the whole catalogue; in a public app, the included
                             models and smollm2-135m-instruct).
 SPECVIZ_ANY_MODEL           1 lets visitors enter any hub id or local folder; 0 allows only the offered models (default 1, or

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import tomllib
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from specviz import palette
 from specviz.palette import Theme
 from specviz.paths import ASSETS
 from specviz.trace import metrics
-from specviz.trace.lengths import LengthCurves, measured
+from specviz.trace.lengths import measured
 from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
@@ -78,54 +78,32 @@ def rule(selector: str, variables: dict[str, str], prefix: str = "sv") -> str:
 
 
 @cache
-def script() -> str:
-    """Return the script that defines ``SpecvizViewer``, including the style sheet. Safe to embed in HTML."""
-    return written(measured())
+def script(part: str = "") -> str:
+    """Return the script that defines ``SpecvizViewer``, or that of a part loaded on demand, which requires the former.
+
+    Includes the style sheet. ``part``: a folder of :data:`LATER`. Safe to embed in HTML.
+    """
+    sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
+    made = modules.ordered(_made() | sources)
+    body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
+    end = "Object.assign(SpecvizViewer.modules, modules)" if part else "SpecvizViewer.modules = modules"
+    return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body)) + end + ";\n})();\n"
 
 
-def written(lengths: list[LengthCurves]) -> str:
-    """Return the script with these length curves."""
-    return _wrapped(lengths) + "SpecvizViewer.modules = modules;\n})();\n"
-
-
-@cache
-def later(part: str) -> str:
-    """Return the script of a part with its style sheet. Requires :func:`script` on the page."""
-    return _wrapped([], part) + "Object.assign(SpecvizViewer.modules, modules);\n})();\n"
-
-
-play = partial(later, "play")
-"""The Play tab."""
-share = partial(later, "share")
-"""The Share menu."""
-reading = partial(later, "reading")
-"""The reading view, which replay pages contain."""
-field = partial(later, "field")
-"""The Methods tab."""
-story = partial(later, "story")
-"""The Story tab."""
 STORY_RUN = "eagle3_list"
 """Recorded run that the story tells."""
 
 
-def _wrapped(lengths: list[LengthCurves], part: str = "") -> str:
-    """Return the script of a part loaded on demand, or of the other modules, without the end of the enclosing function."""
-    sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
-    made = modules.ordered(_made(lengths) | sources)
-    body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
-    return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body))
-
-
-def _made(lengths: list[LengthCurves]) -> dict[str, str]:
+def _made() -> dict[str, str]:
     """Return the sources of the modules with constants from Python, by name."""
     made = {f"{part}/style": _constants({"CSS": _sheets(STYLES[part])}) for part in ("field", "reading")}
-    return {"generated": _generated(lengths), "play/measured": _measured(), "story/recorded": _recorded(), **made}
+    return {"generated": _generated(), "play/measured": _measured(), "story/recorded": _recorded(), **made}
 
 
-def _generated(lengths: list[LengthCurves]) -> str:
+def _generated() -> str:
     """Return the source of ``generated.js``, the module with constants from Python."""
     values = {
-        "MEASURED": to_builtins(lengths),
+        "MEASURED": to_builtins(measured()),
         "LABELS": palette.LABELS,
         "LEGEND": palette.LEGEND,
         "MAX_PRUNED": MAX_PRUNED,
@@ -134,8 +112,20 @@ def _generated(lengths: list[LengthCurves]) -> str:
         "EQUAL_RULES": metrics.EQUAL_RULES,
         "SHAPES": _shapes(),
         "CSS": style(),
+        "PAPERS": _papers(),
     }
     return _constants(values)
+
+
+def _papers() -> dict[str, str]:
+    """Return the number on arXiv of each method's paper, from the methods' cards."""
+    found = {}
+    for path in (HERE.parents[1] / "methods").rglob("*.toml"):
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        for name, card in tables.items():
+            if number := card.get("paper", tables.get("paper", {})).get("arxiv"):
+                found[name] = number
+    return found
 
 
 def _measured() -> str:

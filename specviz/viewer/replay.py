@@ -126,7 +126,7 @@ def page(
         return document(
             title,
             STYLE,
-            bundle.script() + bundle.reading() + START,
+            bundle.script() + bundle.script("reading") + START,
             BODY.format(notice=notice, options=options + form, trace=data),
         )
 

@@ -43,6 +43,18 @@ def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
     expect(tab.page.locator(".sv-table-box table")).to_be_visible()
 
 
+def test_the_method_s_paper_is_a_link_in_the_header_that_asks_nothing_by_itself(show: Open) -> None:
+    def written(method: str) -> str:
+        trace = sample_trace(4)
+        return store.text(trace.replace(run=trace.run.replace(method=method)))
+
+    tab = show(written("eagle3"))
+    link = tab.page.locator(".sv-head a")
+    expect(link).to_have_text("arXiv 2503.01840")
+    assert link.get_attribute("href") == "https://arxiv.org/abs/2503.01840" and "noopener" in str(link.get_attribute("rel"))
+    expect(show(written("nobody_s")).page.locator(".sv-head a")).to_have_count(0)
+
+
 def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
     tab = show()
     tab.page.get_by_role("button", name="Step", exact=True).focus()

@@ -19,7 +19,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluate]:
     if program is None:
         pytest.skip("node is not installed; it runs the viewer's script outside a browser")
     path: Path = tmp_path_factory.mktemp("viewer") / "viewer.js"
-    path.write_text(bundle.script() + bundle.play() + bundle.field() + bundle.story(), encoding="utf-8")
+    path.write_text(bundle.script() + bundle.script("play") + bundle.script("field") + bundle.script("story"), encoding="utf-8")
     running = Node(program, path)
     yield running.evaluate
     running.close()

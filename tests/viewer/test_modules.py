@@ -18,7 +18,7 @@ FILES = {path.relative_to(bundle.HERE).with_suffix("").as_posix(): path for path
 
 def sources() -> dict[str, str]:
     texts = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
-    return bundle._made([]) | texts
+    return bundle._made() | texts
 
 
 def test_modules_run_once_in_the_order_of_their_imports_and_keep_their_names_private() -> None:

@@ -83,7 +83,7 @@ def test_the_round_that_is_told_has_what_its_chapters_say(told: Any, trace: Trac
 
 
 def test_its_roofline_is_that_of_the_laboratory(node: Evaluate) -> None:
-    said = re.search(r"On paper an H100 computes (\d+) rows", bundle.story())
+    said = re.search(r"On paper an H100 computes (\d+) rows", bundle.script("story"))
     machines = node('return modules["play/machines"].MACHINES;')
     assert said is not None and machines[4]["name"] == "h100" and machines[4]["curve"]["rows"][1] == int(said[1])
 

@@ -59,7 +59,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
     middle = best.intermediate
-    # Command that calibrates this combination; empty if calibrate does not support it.
+    # Command that calibrates this chain; calibrate supports only two kinds of chains.
     named = kinds == ("draft",)
     recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
     recipe += f" --draft {resources.draft_name}" if named else ""

@@ -175,10 +175,11 @@ class LearnTab(TabParts):
             if following:
                 onward = f"Next: <b>{markup(following.title)}</b>. {markup(following.about)}"
             verdict += f'<p class="sp-onward">{onward}</p>'
-        text = f'<div class="sp-lesson" data-lesson="{markup(name)}" data-at="{number + 1}">'
-        text += f"<h2>{markup(lesson.title)} <small>{number + 1} of {len(lesson.pages)}</small></h2>"
-        text += "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
-        text += f'<p class="sp-ask">{markup(page.ask.question)}</p></div>' if page.ask else "</div>"
+        text = (
+            f'<div class="sp-lesson" data-lesson="{markup(name)}" data-at="{number + 1}">'
+            f"<h2>{markup(lesson.title)} <small>{number + 1} of {len(lesson.pages)}</small></h2>"
+            f"{''.join(f'<p>{paragraph}</p>' for paragraph in page.text)}"
+        ) + (f'<p class="sp-ask">{markup(page.ask.question)}</p></div>' if page.ask else "</div>")
         word = "Next" if not last else "Next lesson" if following else "First lesson"
         return {
             self.text: text,

@@ -287,18 +287,17 @@ def heads(method: str, target: str, settings: Settings) -> Titles:
 
 
 def published(method: Method, target: str, modality: str, settings: Settings) -> str:
-    """Return HTML about published heads for the target or method that the drop-down of draft models does not list."""
-    words, pairs = (
-        "",
-        [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality],
-    )
+    """Return HTML about the target's download, and about published heads that the drop-down of draft models does not list."""
+    note = room.note(target) if target in offered(settings, modality) else ""
+    words = f"{note[:1].upper()}{note[1:]}. " if note else ""
+    pairs = [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality]
     fitting = [pair for pair in pairs if pair.target == target]
     own = [pair for pair in fitting if pair.method == method.name]
     if convert := [pair.heads for pair in own if pair.pickled]:
-        words = f"To convert with <code>specviz convert</code> first: {', '.join(convert)}. "
+        words += f"To convert with <code>specviz convert</code> first: {', '.join(convert)}. "
     elif modality in method.published and not own:
         targets = dict.fromkeys(pair.target for pair in pairs if pair.method == method.name)
-        words = f"No heads are published for this target; some are for {', '.join(targets)}. "
+        words += f"No heads are published for this target; some are for {', '.join(targets)}. "
     if others := dict.fromkeys(get(pair.method).title for pair in fitting if pair.method != method.name):
         words += f"Heads are published for this target with the method {' or '.join(others)}."
     return f'<p class="sp-summary">{words}</p>' if words else ""

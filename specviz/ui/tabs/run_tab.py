@@ -10,7 +10,6 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, families
-from specviz.models import room
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.models.hub.pairs import PAIRS
 from specviz.trace.schema import Run, Trace
@@ -111,7 +110,7 @@ class RunTab(TabParts):
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
             self.targets(), value=target, label="Target", allow_custom_value=any_model, elem_id=f"{self.prefix}-target",
-            info=self.about(target),
+            info=TYPED if any_model else None,
         )  # fmt: skip
         self.draft, published = self.fitting(method, target)
         self.published = theme.html(published)
@@ -149,12 +148,6 @@ class RunTab(TabParts):
         self.own = request_form.form(own, elem_id=f"{self.prefix}-own")
         with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
             self.advanced = request_form.form(advanced, elem_id=f"{self.prefix}-advanced")
-
-    def about(self, target: str) -> str | None:
-        """Return the text above the target: the size of its download, if it is not here, and that a name may be typed."""
-        note = room.note(target) if target in request_form.offered(self.shared.settings, self.modality) else ""
-        typed = TYPED if self.shared.settings.any_model else ""
-        return " ".join(filter(None, (note and f"{note[0].upper()}{note[1:]}.", typed))) or None
 
     def targets(self) -> Titles:
         """Return the title and name of the targets that the tab offers."""
@@ -386,7 +379,6 @@ class RunTab(TabParts):
         kept = [getattr(self, name) for name in self.kept]
         remember = browser_state.remember(self.prefix)
         gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
-        self.target.change(lambda name: gr.Dropdown(info=self.about(name)), self.target, self.target, queue=False, **QUIET)
         for event in (played, chosen, ran):
             self.figures.on(event.then)
 

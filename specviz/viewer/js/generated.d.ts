@@ -7,4 +7,5 @@ export const LEVEL: number;
 export const DRAWN_RULES: string[];
 export const EQUAL_RULES: string[];
 export const CSS: string;
+export const PAPERS: Record<string, string>;
 export const SHAPES: Record<string, string>;

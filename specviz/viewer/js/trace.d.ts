@@ -98,6 +98,7 @@ declare namespace Trace {
     /** The image of an image run, complete or partial, as a base64-encoded PNG. */ picture: string;
     /** Number of CUDA graphs captured in this run, which the model's next run replays. */ captures: integer;
     /** Time spent on CUDA graph capture, which neither the steps nor the prefill include. */ capture_ns: integer;
+    /** Bytes in use: the peak of what was allocated on the GPU, or what the process held at the end; 0 if not recorded. */ memory: integer;
     /** A warning that other programs slowed this run down; empty if none did. */ busy: string;
   }
   /** The autoregressive run of the target, with the same prompt, seed, tier and process. */

@@ -25,7 +25,8 @@ function draw(note, step, stage) {
   const words =
     `${step.path.length} of ${format.count(named + note.untold, "drafted token", "drafted tokens")} kept.` +
     (note.untold ? ` The engine counts ${note.untold} rejected tokens but does not name them.` : "") +
-    ((note.batch || 0) > 1 ? ` ${note.batch} requests shared this pass.` : "");
+    ((note.batch || 0) > 1 ? ` ${note.batch} requests shared this pass.` : "") +
+    (step.notes.every(({ type }) => String(type).startsWith("served")) ? " The engine reports the chain alone: no block's slots, no best-first frontier." : "");
   const figure = svgKit.frame(Math.max(SIZE, parts.length * (SIZE / 2 + 3)), SIZE + 4, words, parts);
   return dom.h("div", {}, svgKit.caption(words), parts.length ? figure : null);
 }

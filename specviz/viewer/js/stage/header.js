@@ -1,5 +1,6 @@
 // @ts-check
 // The head of the stage: what ran, on what, how exact, and prominently, whatever went wrong.
+import { PAPERS } from "../generated.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as verdict from "../run/verdict.js";
@@ -19,13 +20,10 @@ export class Header {
 
   /** @param {Set<string>} changed */
   update(changed) {
-    // On a phone the badges are one row that scrolls, which a keyboard reaches too.
-    if (changed.has("size") && this.stage.size === "phone") this.badges.tabIndex = 0;
-    else if (changed.has("size")) this.badges.removeAttribute("tabindex");
-    if (changed.has("run") || changed.has("data")) {
+    if (["run", "data", "size"].some((part) => changed.has(part))) {
       const { run, mode, end, problems, notice, steps } = this.stage.trace;
       this.promise = run ? verdict.promise(this.stage.trace) : "";
-      const key = [run, mode, end, problems.length, notice, steps.length > 0, this.promise];
+      const key = [run, mode, end, problems.length, notice, steps.length > 0, this.promise, this.stage.size];
       if (this.key && key.every((part, place) => part === this.key[place])) return;
       this.key = key;
       this.draw();
@@ -37,20 +35,26 @@ export class Header {
     const { run } = trace;
     this.about.hidden = !run;
     this.badges.replaceChildren(...(run ? this.badgeList(trace, run) : []));
+    // On a phone the badges are one row that scrolls, which a keyboard reaches too: by the link in it or as a whole.
+    if (this.stage.size === "phone" && !this.badges.querySelector("a")) this.badges.tabIndex = 0;
+    else this.badges.removeAttribute("tabindex");
     this.banners.replaceChildren(
       ...Header.messages(trace).map(([kind, text]) => dom.h("p", { class: `sv-banner sv-${kind}` }, text)),
     );
     if (!run) return;
     dom.say(this.title, run.title || run.method || "run");
     dom.say(this.prompt, format.short(run.prompt.replace(/\s+/g, " "), 160));
-    this.facts.replaceChildren(dom.h("p", { class: "sv-full-prompt" }, run.prompt), Header.table(run));
+    this.facts.replaceChildren(dom.h("p", { class: "sv-full-prompt" }, run.prompt), Header.table(run, trace.end));
   }
 
   /** @param {Recording} trace @param {Trace.Run} run */
   badgeList(trace, run) {
     const badge = (text, kind, title) => dom.h("span", { class: `sv-badge ${kind}`, title }, text);
     const [words, kind, title] = this.exactness(trace, run);
+    const number = PAPERS[run.method.replace(/^vllm_/, "")];
+    const paper = { class: "sv-badge sv-paper", href: "https://arxiv.org/abs/" + number, target: "_blank", rel: "noopener noreferrer", title: `The paper of ${run.title}, on arXiv` };
     return [
+      ...(number ? [dom.h("a", paper, `arXiv ${number}`)] : []),
       badge(
         trace.mode === "live" ? "live" : "recorded",
         this.stage.running ? "sv-live" : "",
@@ -126,8 +130,8 @@ export class Header {
     return end.message ? [["note", end.message]] : [];
   }
 
-  /** @param {Trace.Run} run */
-  static table(run) {
+  /** @param {Trace.Run} run @param {Trace.End | null} end */
+  static table(run, end) {
     const { sampling } = run;
     const how =
       sampling.temperature > 0
@@ -148,6 +152,9 @@ export class Header {
       ["token budget", run.max_new_tokens],
       ["chat template", run.chat_template ? "yes" : "no"],
       ["machine", run.machine],
+      ["device", [run.device, run.dtype, run.tier].filter(Boolean).join(" · ")],
+      ["captured", end && end.captures ? `${format.count(end.captures, "CUDA graph")} in ${format.time(end.capture_ns)}` : ""],
+      ["memory in use", end && end.memory ? `${(end.memory / 1e9).toFixed(2)} GB` : ""],
       ["bound", run.bound],
       [
         "libraries",
