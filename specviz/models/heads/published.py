@@ -170,8 +170,9 @@ def _settings(layout: Layout, said: Settings, target: Fit, kinds: tuple[str, ...
 def _speculators_settings(layout: Layout, said: Settings, target: Fit) -> Settings:
     """Return the settings, completed by transformers' defaults for this kind of decoder."""
     name, outer, fills = said.name, said.values, layout.network == "fill"
-    if (kind := outer.get("speculators_model_type")) not in (_BLOCK_KINDS if fills else ("eagle3",)):
-        raise said.refusal(f"is a speculator of the kind {shown(kind)} (speculators_model_type), not eagle3")
+    kinds = _BLOCK_KINDS if fills else ("eagle3",)
+    if (kind := outer.get("speculators_model_type")) not in kinds:
+        raise said.refusal(f"is a speculator of the kind {shown(kind)} (speculators_model_type), not {' or '.join(kinds)}")
     said.refuse_unknown(layout.read, layout.values)
     if not fills and outer.get("norm_before_residual") is None:
         raise ModelUnavailable(
