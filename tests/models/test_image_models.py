@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,3 +138,26 @@ def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_
         if codebook == "same":
             assert load.code_patches(shipped).shape == (24, 2, 2, 3)
     assert load.code_patches(shipped) is None
+
+
+def _sprites(folder: Path) -> tuple[image.LoadedImage, torch.Tensor]:
+    """A tiny model whose codes are patches, written as ours are, to be read as "sprites-32"."""
+    loaded, patches = _shipped(folder), torch.rand(24, 2, 2, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    os.replace(folder / "image_ar.safetensors", folder / "image_sprites.safetensors")
+    write_weights(folder / "image_codebook.safetensors", {"patches": patches}, {"codebook": "same"})
+    return loaded, patches.half().float()
+
+
+def test_a_sprite_is_its_codes_patches_side_by_side(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(load, "WEIGHTS", tmp_path)
+    written, patches = _sprites(tmp_path)
+    loaded = load.load_image_model("sprites-32", "float32", "cpu")
+    assert (loaded.side, loaded.codes) == (2 * written.grid, 24)
+    assert torch.equal(loaded.codebook, patches.flatten(1)) and torch.equal(load.code_patches(loaded), patches)
+    codes = torch.arange(loaded.cells) % 24
+    pixels = loaded.pixels(codes)
+    for cell in (0, 1, loaded.grid, loaded.cells - 1):
+        row, column = (2 * place for place in divmod(cell, loaded.grid))
+        assert torch.equal(pixels[row : row + 2, column : column + 2], patches[codes[cell]])
+    with pytest.raises(ModelUnavailable, match="No drafter for sprites-32 .* specviz train image_sprites_drafter"):
+        load.image_drafter(loaded)

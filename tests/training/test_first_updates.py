@@ -24,10 +24,10 @@ UPDATES, LAST = 12, 50
 """The first updates of a training as long as this."""
 WHOLE = {"eagle3", "medusa", "small_draft", "image_ar", "scenes_vlm"}
 """A recipe of each kind, of which all of these updates are made."""
-COUNTED = {"dialogues", "ngrams", "image_patches"}
+COUNTED = {"dialogues", "ngrams", "image_patches", "image_codebook"}
 """Recipes without a loss."""
 FAMILIES = {known_recipes()[name].family: name for name in reversed(WORLDS) if name != "image_vq"}
-STAGES = [*((name, False) for name in FAMILIES.values()), ("deer", True), ("owl", True)]
+STAGES = [*((name, False) for name in FAMILIES.values()), ("deer", True), ("owl", True), ("image_sprites", True)]
 """A recipe of each family, and whether in a later stage that keeps more than the first. The codes of ``image_vq`` want more than
 an update."""
 FIGURES = {

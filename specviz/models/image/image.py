@@ -34,6 +34,8 @@ from specviz.trace.schema import Codebook
 
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 """Parts of the standard class that image generation does not use: vision encoder and text head."""
+CELL = 2
+"""Side in pixels of the patches that are the codes of the shipped sprite model."""
 MISSING = 238
 """Grey level of cells that are not generated yet."""
 _FEW = 4096
@@ -124,6 +126,20 @@ class LoadedImage:
 
 
 @dataclass(frozen=True)
+class LoadedSprites(LoadedImage):
+    """A model whose codes are patches of pixels, so that decoding is a look-up. ``codebook`` holds the patches as rows.
+
+    ``patches`` [code, row, column, rgb]: float in [-1, 1].
+    """
+
+    patches: Tensor
+
+    def pixels(self, codes: Tensor) -> Tensor:
+        cells = self.patches[codes].unflatten(0, (self.grid, self.grid))
+        return cells.transpose(1, 2).reshape(self.side, self.side, 3)
+
+
+@dataclass(frozen=True)
 class LoadedAnole(LoadedImage):
     """Anole: transformers' Chameleon with a head trained for image generation (Chern et al. 2024, arXiv 2407.06135).
 
@@ -148,11 +164,12 @@ class LoadedAnole(LoadedImage):
 
 def janus_config(
     grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3, codes: int = 512,
-    multiplier: Sequence[int] = (1, 1, 2), latent: int = 64,
+    dim: int = 8, multiplier: Sequence[int] = (1, 1, 2), latent: int = 64,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; the defaults are those of the shipped models.
 
-    ``prompts``: size of the prompt vocabulary. ``codes``: size of the codebook. The vision encoder is as small as possible.
+    ``prompts``: size of the prompt vocabulary. ``codes``, ``dim``: size of the codebook. The vision encoder is as small as
+    possible.
     """
     patch = 2 ** (len(multiplier) - 1)
     config: dict[str, Any] = json.loads((ASSETS / "configs.json").read_text("utf-8"))["janus"]
@@ -164,7 +181,8 @@ def janus_config(
         "image_size": grid * patch, "patch_size": patch, "projection_dim": width, "num_image_tokens": grid * grid,
     }  # fmt: skip
     config["vq_config"] |= {
-        "num_embeddings": codes, "latent_channels": latent, "channel_multiplier": list(multiplier), "num_patches": grid,
+        "num_embeddings": codes, "embed_dim": dim, "latent_channels": latent, "channel_multiplier": list(multiplier),
+        "num_patches": grid,
         "projection_dim": width, "image_token_embed_dim": width,
     }  # fmt: skip
     return config

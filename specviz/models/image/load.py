@@ -31,15 +31,17 @@ from specviz.models.hub.opening import LOCAL, opening, refuse_missing
 from specviz.models.hub.packed_model import shipped_file
 from specviz.models.hub.prepare import prepare, type_in
 from specviz.models.hub.published import LAYOUTS, OURS, Fit, open_repository, reading
-from specviz.models.image.image import UNTRAINED, LoadedAnole, LoadedImage, cell_side, embedding_table, janus
+from specviz.models.image.image import UNTRAINED, LoadedAnole, LoadedImage, LoadedSprites, cell_side, embedding_table, janus
 from specviz.models.image.llamagen import LoadedLlamaGen, load_llamagen
 from specviz.models.image.prompts import AnolePrompts, CaptionPrompts, JanusPrompts, WordPrompts
 from specviz.paths import WEIGHTS
 
-SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
+SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small", "sprites-32": "image_sprites"}
 """Catalogue names of the shipped image models, and the recipes that train them."""
-CODEC = "image_vq"
-"""Recipe of the pixel decoder that the shipped models share."""
+CODECS = {name: "image_codebook" if name.startswith("sprites") else "image_vq" for name in SHIPPED}
+"""Recipe of the pixel decoder or of the patches of each shipped model."""
+DRAFTERS = {"emoji-64": "image_drafter", "sprites-32": "image_sprites_drafter"}
+"""Recipe of the drafter of each shipped model that has one."""
 JANUS_GUIDANCE, ANOLE_GUIDANCE = 5.0, 3.0
 """Default guidance of transformers for Janus models and of LANTERN for Anole."""
 _GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
@@ -53,7 +55,7 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
     or OutOfMemory.
     """
     where = choose_device(device)
-    files = [WEIGHTS / f"{SHIPPED[name]}.safetensors", WEIGHTS / f"{CODEC}.safetensors"] if name in SHIPPED else []
+    files = [WEIGHTS / f"{SHIPPED[name]}.safetensors", WEIGHTS / f"{CODECS[name]}.safetensors"] if name in SHIPPED else []
 
     def load(how: torch.dtype) -> LoadedImage:
         progress(f"Loading {name} in {dtype_name(how)} on {where}", None)
@@ -68,9 +70,10 @@ def weights_of(recipe: str) -> Path:
 
 
 def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage:
-    path, codec = weights_of(SHIPPED[name]), weights_of(CODEC)
+    path, codec = weights_of(SHIPPED[name]), weights_of(CODECS[name])
     tensors, card = read_weights(path)
     pixels, pixel_card = read_weights(codec)
+    patches = pixels.pop("patches", None)
     if card.get("codebook") != pixel_card.get("codebook"):
         raise ModelUnavailable(
             f"{path.name} was not trained on the picture codes of {codec.name}: take both files from one version of "
@@ -82,14 +85,19 @@ def _shipped(name: str, dtype: torch.dtype, device: torch.device) -> LoadedImage
         missing, unexpected = model.load_state_dict({**tensors, **pixels}, strict=False)
     except RuntimeError as problem:
         raise ModelUnavailable(f"These weights do not fit the image model: {str(problem)[:300]}") from problem
-    strange = [key for key in missing if not key.startswith(UNTRAINED)] + unexpected
+    unused = UNTRAINED if patches is None else (*UNTRAINED, "model.vqmodel.")
+    strange = [key for key in missing if not key.startswith(unused)] + unexpected
     if strange:
         raise ModelUnavailable(f"The image model's weights are incomplete ({strange[:3]}): fetch them again.")
     codebook = model.model.vqmodel.quantize.embedding.weight
     codebook.data = F.normalize(codebook.data, dim=-1)
     model = model.to(device, dtype).eval().requires_grad_(False)
     prompts, guidance = WordPrompts(card["prompts"]), float(card["guidance"])
-    return janus(name, model, prompts, guidance, card["digest"], card["codebook"])
+    loaded = janus(name, model, prompts, guidance, card["digest"], card["codebook"])
+    if patches is None:
+        return loaded
+    patches = patches.to(device)
+    return LoadedSprites(**{**vars(loaded), "codebook": patches.flatten(1)}, patches=patches)
 
 
 def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
@@ -123,9 +131,14 @@ def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.devi
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
     """Load the shipped drafter for this model. Raises ModelUnavailable if it was trained on a different model."""
-    path = weights_of("image_drafter")
-    tensors, card = read_weights(path)
-    _same(card.get("target", ""), loaded, "drafter")
+    recipe = DRAFTERS.get(loaded.name, "image_drafter")
+    if isinstance(loaded, LoadedSprites) and not (WEIGHTS / f"{recipe}.safetensors").is_file():
+        raise ModelUnavailable(
+            f"No drafter for {loaded.name} is included: choose the target emoji-64 or a method that needs none, or train one "
+            f"with `python -m specviz train {recipe}`."
+        )
+    tensors, card = read_weights(weights_of(recipe))
+    _same(card.get("target", ""), loaded, "drafter's weights", recipe)
     table, head = embedding_table(loaded.model, loaded.first_code), tensors.pop("head")
     ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
     net = FeatureNet(FeatureNet.config_of(card), table, head.to(loaded.device, loaded.dtype), ids)
@@ -140,15 +153,17 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
     """Load the shipped samplers ``up`` and ``down`` between the shipped models' grids, in float32, for this model's codes."""
     path = weights_of("image_samplers")
     _, card = read_weights(path)
-    _same(card.get("codebook", ""), loaded, "samplers")
+    _same(card.get("codebook", ""), loaded, "samplers", "image_samplers")
     return LatentSamplers.load(path, (loaded.codebook,), torch.float32, loaded.device)
 
 
 def code_patches(loaded: LoadedImage) -> Tensor | None:
-    """Mean appearance of each code in decoded emoji, float [code, row, column, rgb] in [-1, 1].
+    """Patch of each code, or its mean appearance in decoded emoji, float [code, row, column, rgb] in [-1, 1].
 
     None for a model that does not use the shipped codebook. Raises ModelUnavailable if the file is missing.
     """
+    if isinstance(loaded, LoadedSprites):
+        return loaded.patches.cpu()
     if loaded.name not in SHIPPED:
         return None
     tensors, card = read_weights(weights_of("image_patches"))
@@ -159,11 +174,11 @@ def code_patches(loaded: LoadedImage) -> Tensor | None:
     return flat.view(len(flat), side, side, 3)
 
 
-def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
+def _same(made_for: str, loaded: LoadedImage, what: str, recipe: str) -> None:
     if made_for not in (loaded.digest, loaded.codebook_digest):
         raise ModelUnavailable(
             f"The included {what} were trained for a model other than {loaded.name}: choose emoji-64, or train them again "
-            f"with `python -m specviz train image_{what}`."
+            f"with `python -m specviz train {recipe}`."
         )
 
 

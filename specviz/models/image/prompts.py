@@ -31,10 +31,11 @@ LONGEST_PROMPT = 2000
 _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
 """One ImageNet class per line, in ImageNet's order: its WordNet names, separated by commas."""
 _IMAGENET = 1000
-WORDS = ASSETS / "words" / "emoji.txt"
-"""One line of name and keywords per training picture, then styles ("noto style") and backgrounds ("on blue").
+WORDS = ASSETS / "words"
+"""Folder with a file per family of shipped models, such as ``emoji.txt`` for emoji-64.
 
-The recipe ``image_ar`` writes this file.
+A file has a line of name and keywords per training picture, then styles ("noto style") and backgrounds ("on blue"). The family's
+recipes write it.
 """
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """Regular expression for a run of letters, or one pictograph."""
@@ -255,10 +256,15 @@ def words_of(text: str) -> list[str]:
     return list(dict.fromkeys(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
 
 
+def words_file(model: str) -> Path:
+    """Return the file with the words that the shipped ``model`` learned."""
+    return WORDS / f"{model.partition('-')[0]}.txt"
+
+
 @cache
-def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
+def _learned(file: Path) -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
     """Return the words of all training prompts, the words per picture, and the styles and backgrounds."""
-    lines = WORDS.read_text("utf-8").splitlines()
+    lines = file.read_text("utf-8").splitlines()
     looks = tuple(line for line in lines if line.endswith(" style") or line.startswith("on "))
     pictures = tuple(frozenset(words_of(line)) for line in lines if line not in looks)
     return frozenset(words_of(" ".join(lines))), pictures, looks
@@ -267,7 +273,7 @@ def _learned() -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, .
 def warning(model: str, prompt: str) -> str:
     """Return a warning about words that are unknown, or that no training picture combines (styles and backgrounds aside); else
     ""."""
-    known, pictures, looks = _learned()
+    known, pictures, looks = _learned(words_file(model))
     every, subject = words_of(prompt), " ".join(words_of(prompt))
     unknown = [word for word in every if word not in known]
     if not unknown:

@@ -34,7 +34,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder, file_lock, fsync
 from specviz.models.hub.packed_model import digest as file_digest
-from specviz.models.image.image import janus_config
+from specviz.models.image.image import CELL, janus_config
 from specviz.models.image.load import weights_of
 from specviz.models.image.prompts import SPECIAL, WordPrompts
 from specviz.training import driver
@@ -228,6 +228,43 @@ def vq_model() -> tuple[Any, str]:
     return net.eval().requires_grad_(False), card["codebook"]
 
 
+Encoder = tuple[Callable[[Tensor], Tensor], str, int]
+"""Function from pixels [picture, rgb, row, column] to codes [picture, ..], the codebook's digest, and the side of a cell."""
+
+
+def vq_encoder() -> Encoder:
+    """Return the encoder of the shipped image tokenizer."""
+    net, number = vq_model()
+
+    def encode(pixels: Tensor) -> Tensor:
+        vectors = F.normalize(net.quant_conv(net.encoder(pixels)).float(), dim=1).permute(0, 2, 3, 1)
+        return (vectors @ net.quantize.embedding.weight.T).argmax(-1)
+
+    return encode, number, 4
+
+
+def patch_rows(pixels: Tensor) -> Tensor:
+    """Return the patches [picture, place, row * column * rgb] of 2 x 2 pixels of ``pixels`` [picture, rgb, row, column]."""
+    cells = pixels.unflatten(3, (-1, CELL)).unflatten(2, (-1, CELL))  # [picture, rgb, row, y, column, x]
+    return cells.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+
+
+def patches() -> tuple[Tensor, str]:
+    """Return the patches [code, row, column, rgb] of the shipped codebook, from -1 to 1, and the codebook's digest."""
+    tensors, card = read_weights(weights_of("image_codebook"))
+    return tensors["patches"], card["codebook"]
+
+
+def patch_encoder() -> Encoder:
+    """Return the encoder that finds the nearest patch of the shipped codebook."""
+    table, number = patches()
+
+    def encode(pixels: Tensor) -> Tensor:
+        return torch.stack([torch.cdist(rows, table.flatten(1)).argmin(-1) for rows in patch_rows(pixels)])
+
+    return encode, number, CELL
+
+
 class Coded(NamedTuple):
     """Codes of all pictures on two backgrounds, white and a colour: ``codes`` [picture, ground, place]."""
 
@@ -251,21 +288,21 @@ def ground_of(row: int) -> str:
 
 
 @torch.inference_mode()
-def code_pictures(grid: int) -> Coded:
-    """Return all drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer, cached on disk."""
-    art, (net, number) = load(), vq_model()
-    folder = ensure_folder(cache_folder() / "emoji" / digest())
-    file = folder / f"codes-{grid}-{file_digest(weights_of('image_vq'))}.npy"
+def code_pictures(grid: int, codec: str = "image_vq") -> Coded:
+    """Return all drawable emoji as ``grid`` x ``grid`` codes, cached on disk.
+
+    ``codec``: recipe of the codes, ``image_vq`` for the tokenizer or ``image_codebook`` for patches.
+    """
+    encode, number, cell = patch_encoder() if codec == "image_codebook" else vq_encoder()
+    art, folder = load(), ensure_folder(cache_folder() / "emoji" / digest())
+    file = folder / f"codes-{grid}-{file_digest(weights_of(codec))}.npy"
     if not file.exists():
         rows = np.array(sorted(row for concept in art.concepts if drawable(concept) for row in concept.rows.values()))
         codes = np.zeros((len(art.pictures), 2, grid * grid), np.int16)
         for part in np.array_split(rows, max(1, len(rows) // 32)):
             grounds = [GROUNDS[ground] for row in part for ground in ("white", ground_of(int(row)))]
             pixels = torch.from_numpy(art.on(part.repeat(2), np.array(grounds)))
-            pixels = F.avg_pool2d(pixels, SIDE // 4 // grid)
-            vectors = F.normalize(net.quant_conv(net.encoder(pixels)).float(), dim=1).permute(0, 2, 3, 1)
-            nearest = (vectors @ net.quantize.embedding.weight.T).argmax(-1)
-            codes[part] = nearest.view(len(part), 2, -1).numpy()
+            codes[part] = encode(F.avg_pool2d(pixels, SIDE // cell // grid)).view(len(part), 2, -1).numpy()
         np.save(file, codes)
     return Coded(art.concepts, np.load(file), number)
 
@@ -281,10 +318,10 @@ def word_prompts() -> WordPrompts:
     return WordPrompts(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=True))
 
 
-def training_names() -> list[str]:
-    """Return the texts that :func:`varied_prompt` draws from: names and keywords by training concept, styles and backgrounds."""
-    names = [", ".join((concept.label, *concept.tags)) for concept in load().part(held_out=False) if drawable(concept)]
-    return [*names, *(f"{style} style" for style in STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
+def training_names(concepts: Sequence[Concept], styles: Sequence[str]) -> list[str]:
+    """Return the texts that prompts for ``concepts`` draw from: names and keywords by concept, styles and backgrounds."""
+    names = [", ".join((concept.label, *concept.tags)) for concept in concepts]
+    return [*names, *(f"{style} style" for style in styles), *(f"on {ground}" for ground in _COLOURS[1:])]
 
 
 def prompt_of(concept: Concept, style: str) -> str:
@@ -306,6 +343,14 @@ def varied_prompt(concept: Concept, style: str, ground: str, generator: np.rando
     return ", ".join(words)
 
 
+def free_prompt(concept: Concept, ground: str, generator: np.random.Generator) -> str:
+    """Return a random prompt as a person would type it: no style, the name, keywords, or both, in any order."""
+    tags = list(generator.permutation(concept.tags)[: 1 + int(generator.integers(0, 2))]) if concept.tags else []
+    words = ([concept.label], tags or [concept.label], [*tags, concept.label], [concept.label, *tags])[generator.integers(4)]
+    article, comma = ("", "a ", "the ")[generator.integers(3)], (" ", ", ")[generator.integers(2)]
+    return article + comma.join(words) + ("" if ground == "white" else f" on {ground}")
+
+
 def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
     """Replace a random share, up to ``most``, of the ``codes`` [picture, place] by codes of other pictures at the same place.
 
@@ -322,10 +367,19 @@ def corrupt_codes(codes: Tensor, most: float, generator: torch.Generator) -> Ten
 class Batches:
     """Random batches of training pictures: prompts [picture, word] and codes [picture, place]."""
 
-    def __init__(self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2) -> None:
-        self.data, self.prompts, self.device = data, prompts, device
+    def __init__(
+        self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2, free: float = 0.0
+    ) -> None:  # fmt: skip
+        """``free``: share of prompts by :func:`free_prompt`, the others are by :func:`varied_prompt`."""
+        self.data, self.prompts, self.device, self.free = data, prompts, device, free
         self.concepts, self.generator = data.part(held_out=False), np.random.default_rng(seed)
+        self.styles: Sequence[str] = STYLES
         self.waiting: list[tuple[int, str]] = []
+
+    def narrow(self, labels: Sequence[str], style: str) -> None:
+        """Take only the concepts with these labels from now on, in one style."""
+        self.concepts = [concept for concept in self.data.part(held_out=False) if concept.label in labels]
+        self.styles, self.waiting = (style,), []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the prompts (one in ten is empty) and codes of ``count`` pictures. All pictures occur equally often."""
@@ -338,13 +392,17 @@ class Batches:
         guidance.
         """
         while len(self.waiting) < count:
-            pairs = [(place, style) for place in range(len(self.concepts)) for style in STYLES]
+            pairs = [(place, style) for place in range(len(self.concepts)) for style in self.styles]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
         asked = list[tuple[str, int, int]]()
         for place, style in (self.waiting.pop() for _ in range(count)):
             concept, coloured = self.concepts[place], self.generator.random() < 0.15
             row = concept.rows[style]
-            prompt = varied_prompt(concept, style, ground_of(row) if coloured else "white", self.generator)
+            ground = ground_of(row) if coloured else "white"
+            if self.free and self.generator.random() < self.free:
+                prompt = free_prompt(concept, ground, self.generator)
+            else:
+                prompt = varied_prompt(concept, style, ground, self.generator)
             asked.append((prompt, row, int(coloured)))
         return self._tensors(asked)
 

@@ -1,9 +1,11 @@
-"""``train image_ar_small``, ``train image_ar``: autoregressive models that generate image codes from a prompt.
+"""``train image_ar_small``, ``train image_ar``, ``train image_sprites``: autoregressive models of image codes, given a prompt.
 
 The small model has 6 layers and 8 x 8 codes. The large model has 12 layers and 16 x 16 codes. The large model starts from the
-small model, which learns words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture,
-codes …]. Norm weights stay at 1, since the matrices that follow can absorb any scale. Axis names: ``batch``, ``place``,
-``hidden``, ``code``.
+small model, which learns words and codes on short sequences. The sprite model starts from the large model's words and layers;
+its codes are patches of the picture, and in the second stage it learns fewer concepts in one style.
+
+The class is transformers' Janus over [begin, words …, picture, codes …]. Norm weights stay at 1, since the matrices that follow
+can absorb any scale. Axis names: ``batch``, ``place``, ``hidden``, ``code``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,20 @@ from specviz.engine.cache import CACHE_ARGUMENT, KeyValues
 from specviz.models.cache import exclusive_loading
 from specviz.models.image.image import janus_config
 from specviz.models.image.load import SHIPPED
-from specviz.models.image.prompts import PROMPT_TOKENS, WORDS
+from specviz.models.image.prompts import PROMPT_TOKENS, words_file
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.emoji import Batches, code_pictures, corrupt_codes, training_names, vq_model, word_prompts
+from specviz.training.families.emoji import (
+    Batches,
+    code_pictures,
+    corrupt_codes,
+    patches,
+    training_names,
+    vq_model,
+    word_prompts,
+)
 from specviz.training.parallel import products
+from specviz.training.phrases import phrases
 from specviz.training.registry import WEIGHTS, Recipe
 
 LAYERS = "model.language_model.layers."
@@ -46,7 +56,6 @@ def new_model(config: Mapping[str, Any], codebook: Tensor, seed: int = 0) -> Any
     torch.manual_seed(seed)
     with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**config))
-    model.set_attn_implementation("eager")  # torch's fused attention is slow on CPUs in the backward pass and for single queries
     with torch.no_grad():
         model.model.generation_embeddings.weight.copy_(codebook)
         for name, value in drawing(model).items():
@@ -72,11 +81,15 @@ def learned(model: Any) -> dict[str, nn.Parameter]:
 
 @torch.no_grad()
 def stack(small: Mapping[str, Tensor], model: Any) -> None:
-    """Initialise a model from a ``small`` one with fewer layers: each layer is followed by copies that add nothing."""
+    """Initialise a model from a ``small`` one with fewer layers: each layer is followed by copies that add nothing.
+
+    Parameters of another shape, such as the embeddings of other codes, keep their initial values.
+    """
     times = model.config.text_config.num_hidden_layers // len({name.split(".")[3] for name in small if name.startswith(LAYERS)})
     for name, value in drawing(model).items():
         if not name.startswith(LAYERS):
-            value.copy_(small[name])
+            if small[name].shape == value.shape:
+                value.copy_(small[name])
             continue
         layer, _, rest = name.removeprefix(LAYERS).partition(".")
         number, copy = divmod(int(layer), times)
@@ -120,7 +133,6 @@ def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float
     return torch.cat(columns, 1)
 
 
-SMALL = "image_ar_small"
 PARTS = 4
 """Number of parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit into a core's
 cache.
@@ -134,6 +146,10 @@ SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
 )
 """Periods (end as a share of the time, frequencies). A frequency is for (sixteenths of a picture to read, whether generated)."""
+SPRITES_FROM, SPRITES_AVERAGE, SPRITES_MISREAD = 0.55, 0.98, 0.4
+"""Share of the time after which the sprite model learns the sprites alone; then, the decay factor of its averaged weights and the
+maximum share of wrong codes.
+"""
 Draw = Callable[[Tensor, Tensor, int, int], Tensor]
 """Function that generates codes [picture, place], from prompts, empty prompts [picture, word], a number of places and a seed."""
 
@@ -184,30 +200,44 @@ class ImageArTraining(TrainState):
     unit = "codes"
 
     def __init__(self, recipe: Recipe, settings: Schedule, device: torch.device) -> None:
-        """Create a new model, initialised from the small one if that has the same codebook and prompt tokenizer."""
+        """Create a new model, initialised from the recipe's ``start`` if that has the same prompt tokenizer."""
         self.prompts, shape = word_prompts(), recipe.shape
-        self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], code_pictures(shape["grid"])
-        self.config = janus_config(self.grid, prompts=self.prompts.size, **shape["text"])
-        self.model: Any = new_model(self.config, vq_model()[0].quantize.embedding.weight)
-        smaller = WEIGHTS / f"{SMALL}.safetensors"
-        if recipe.name != SMALL and smaller.exists():
-            weights, facts = read_weights(smaller)
-            if (facts.get("codebook"), facts.get("digest_of_prompts")) == (self.data.codebook, self.prompts.digest):
-                print(f"starts from {SMALL}", flush=True)
+        codec, self.style = shape.get("codec", "image_vq"), shape.get("style", "")
+        self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], code_pictures(shape["grid"], codec)
+        vectors = vq_model()[0].quantize.embedding.weight if codec == "image_vq" else patches()[0].flatten(1)
+        sizes: dict[str, Any] = {"codes": len(vectors), "dim": vectors.shape[1]}
+        if codec != "image_vq":
+            sizes["multiplier"] = (1, 1)
+        self.config = janus_config(self.grid, prompts=self.prompts.size, **sizes, **shape["text"])
+        self.model: Any = new_model(self.config, vectors)
+        start = WEIGHTS / f"{shape.get('start', '')}.safetensors"
+        if start.exists():
+            weights, facts = read_weights(start)
+            if facts.get("digest_of_prompts") == self.prompts.digest:
+                print(f"starts from {start.stem}", flush=True)
                 stack(weights, self.model)
-        self.model.to(device)
-        self.batches = Batches(self.data, self.prompts, device)
+        self.model.to(device).set_attn_implementation("sdpa")
+        self.batches = Batches(self.data, self.prompts, device, free=shape.get("free", 0.0))
         self.held_out = self.batches.held_out_pictures(48)
+        if self.style:
+            self.second = ("sprites", SPRITES_FROM)
         super().__init__(settings, learned(self.model))
 
     def begin(self) -> None:
         """Start a new curriculum. A resumed run has a new seed."""
         self.curriculum = Curriculum(self.batches, self.draw_codes, self.grid, self.settings.batch, self.progress.updates)
 
+    def enter(self, stage: str) -> None:
+        """Begin the second stage: the sprites' concepts in one style."""
+        super().enter(stage)
+        self.batches.narrow(phrases("emoji")["sprites"], self.style)
+        self.optimizer.average = SPRITES_AVERAGE
+
     def draw_codes(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
         """Return codes generated by the averaged model, on all cores of a CPU."""
         with self.using(self.optimizer.averaged()):
             model = copy.deepcopy(self.model).to(products(self.device))
+        model.set_attn_implementation("eager")  # torch's fused attention is slow for single queries on CPUs
         parts = torch.arange(len(prompts)).chunk(self.settings.workers)
 
         def own(part: Tensor) -> Tensor:
@@ -217,8 +247,12 @@ class ImageArTraining(TrainState):
             return torch.cat(list(pool.map(own, parts)))
 
     def step(self, share: float) -> Step:
-        """Return loss and gradients of the curriculum's next batch."""
-        batch = self.curriculum.next(share)
+        """Return loss and gradients of the curriculum's next batch; in the second stage, of whole pictures."""
+        if self.progress.stage:
+            prompts, codes = self.batches.draw(self.settings.batch)
+            batch = (prompts, codes, corrupt_codes(codes, SPRITES_MISREAD, self.curriculum.generator))
+        else:
+            batch = self.curriculum.next(share)
         pictures = len(batch[0])
         self.part = -(-pictures // (PARTS if self.device.type == "cpu" else 1))
 
@@ -247,6 +281,13 @@ class ImageArTraining(TrainState):
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, and write the weights."""
-    emoji.run(job, partial(ImageArTraining, job.recipe))
-    if job.recipe.name in SHIPPED.values():
-        WORDS.write_text("\n".join(training_names()) + "\n", "utf-8")
+    states = list[ImageArTraining]()
+
+    def training(settings: Schedule, device: torch.device) -> ImageArTraining:
+        states.append(ImageArTraining(job.recipe, settings, device))
+        return states[0]
+
+    emoji.run(job, training)
+    for model in (model for model, recipe in SHIPPED.items() if recipe == job.recipe.name):
+        names = training_names(states[0].batches.concepts, states[0].batches.styles)
+        words_file(model).write_text("\n".join(names) + "\n", "utf-8")

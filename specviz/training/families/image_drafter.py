@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.weights import write_weights
 from specviz.models.image.image import LoadedImage, embedding_table
-from specviz.models.image.load import load_image_model
+from specviz.models.image.load import CODECS, load_image_model
 from specviz.training import driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
@@ -83,7 +83,7 @@ class Examples:
 
     def __init__(self, loaded: LoadedImage, held_out: bool, seed: int = 3, workers: int = 1) -> None:
         """``workers``: number of threads, each with single-threaded torch."""
-        self.loaded, self.workers, self.data = loaded, workers, code_pictures(loaded.grid)
+        self.loaded, self.workers, self.data = loaded, workers, code_pictures(loaded.grid, CODECS[loaded.name])
         self.concepts, self.generator = self.data.part(held_out), np.random.default_rng(seed)
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
@@ -248,7 +248,7 @@ class ImageDrafterTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, and write ``assets/weights/image_drafter.safetensors``."""
-    loaded = load_image_model("emoji-64", "float32", job.device)
+    """Train, measure on held-out concepts, and write the drafter of the recipe's ``target``."""
+    loaded = load_image_model(job.recipe.shape["target"], "float32", job.device)
     state = ImageDrafterTraining(driver.settings_for(job, loaded.device), loaded)
     driver.run(job, state, emoji.line("and the target's own pictures"), licence=emoji.LICENCE)

@@ -145,7 +145,7 @@ def _art(patch: Patch) -> emoji.Emoji:
 def _coded(patch: Patch, module: Any, codes: int, concepts: tuple[emoji.Concept, ...]) -> None:
     """Random codes of the pictures at any grid."""
 
-    def coded(grid: int) -> emoji.Coded:
+    def coded(grid: int, *codec: str) -> emoji.Coded:
         return emoji.Coded(concepts, np.random.default_rng(grid - 4).integers(0, codes, (120, 2, grid * grid)), "codes")
 
     patch.setattr(module, "code_pictures", coded)
@@ -159,8 +159,10 @@ def _emoji(name: str, folder: Path, patch: Patch) -> None:
     vq = SimpleNamespace(quantize=SimpleNamespace(embedding=SimpleNamespace(weight=F.normalize(vectors, dim=-1))))
     prompts = emoji.word_prompts()
     _put(
-        patch, image_ar, word_prompts=lambda: prompts, vq_model=lambda: (vq, "codes"), WEIGHTS=folder, WORDS=folder / "emoji.txt"
-    )
+        patch, image_ar, word_prompts=lambda: prompts, vq_model=lambda: (vq, "codes"), WEIGHTS=folder,
+        words_file=lambda model: folder / f"{model}.txt", phrases=lambda name: {"sprites": [f"thing {at}" for at in range(9)]},
+        patches=lambda: (vectors.repeat(1, 2)[:, :12].unflatten(1, (2, 2, 3)), "codes"),
+    )  # fmt: skip
     _smaller(patch, name, batch=3)
     small = registry.recipes()
     shape = {**small[name].shape, "grid": 4, "text": {"width": 16, "inner": 24, "layers": 2, "heads": 2}}
@@ -169,7 +171,7 @@ def _emoji(name: str, folder: Path, patch: Patch) -> None:
 
 def _image_drafter(name: str, folder: Path, patch: Patch) -> None:
     """A tiny image model of 6 x 6 codes."""
-    loaded = tiny_image(grid=6, dtype=torch.float32)
+    loaded = replace(tiny_image(grid=6, dtype=torch.float32), name=known_recipes()[name].shape["target"])
     _coded(patch, image_drafter, loaded.codes, _art(patch).concepts)
     _put(patch, image_drafter, load_image_model=lambda *asked: loaded, DRAWN=4, SHELF=24, MEASURED=2)
 
@@ -189,9 +191,9 @@ WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms, "scenes_vlm": _scenes},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
-    **dict.fromkeys(("image_ar_small", "image_ar"), _emoji),
+    **dict.fromkeys(("image_ar_small", "image_ar", "image_sprites"), _emoji),
     **dict.fromkeys(("image_vq", "image_decoder", "image_samplers", "image_score"), _image),
-    "image_drafter": _image_drafter,
+    **dict.fromkeys(("image_drafter", "image_sprites_drafter"), _image_drafter),
 }
 
 

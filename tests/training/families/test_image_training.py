@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from specviz.models.image.image import janus_config
-from specviz.training.families import emoji
+from specviz.training.families import emoji, image_codebook
 from specviz.training.families.image_ar import draw, guided, hidden_states, loss, new_model
 
 GRID = 4
@@ -79,3 +79,31 @@ def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
     with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
         emoji.fetch_package(emoji.NAMES)
+
+
+def test_a_codebook_has_the_fixed_patches_then_real_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres = 4 * torch.randn(image_codebook.CODES - 2, 12, generator=generator)
+    points = (centres[:, None] + 0.01 * torch.randn(len(centres), 3, 12, generator=generator)).flatten(0, 1)
+    fixed = torch.stack((torch.full((12,), 40.0), torch.full((12,), -40.0)))
+    found = image_codebook.medoids(points, torch.ones(len(points)), fixed)
+    assert found.shape == (image_codebook.CODES, 12) and torch.equal(found[:2], fixed)
+    assert all(any(torch.equal(code, point) for point in points) for code in found[2:])
+    nearest = torch.cdist(points, found).min(1).values
+    assert (nearest < 0.5).float().mean() > 0.7
+
+
+def test_pixels_become_patches_in_reading_order() -> None:
+    pixels = torch.arange(48.0).view(1, 3, 4, 4)
+    rows = emoji.patch_rows(pixels)
+    assert rows.shape == (1, 4, 12)
+    assert torch.equal(rows[0, 1].view(2, 2, 3), pixels[0, :, :2, 2:].permute(1, 2, 0))
+
+
+def test_free_prompts_name_the_concept_in_its_own_words() -> None:
+    concept = emoji.Concept("1f40d", "snake", ("serpent", "zodiac"), 3, {})
+    asked = {emoji.free_prompt(concept, "white", np.random.default_rng(seed)) for seed in range(60)}
+    known = {"a", "the", "snake", "serpent", "zodiac"}
+    assert len(asked) > 10 and all(set(prompt.replace(",", "").split()) <= known for prompt in asked)
+    assert any("snake" not in prompt for prompt in asked)
+    assert emoji.free_prompt(concept, "blue", np.random.default_rng(0)).endswith(" on blue")

@@ -219,3 +219,10 @@ def test_words_that_no_learned_picture_was_asked_for_by_are_named(
     found = image_words.warning("emoji-64", prompt)
     assert bool(found) == (named is not None)
     assert all(part in found for part in named or []) and not any(part in found for part in left_out)
+
+
+def test_a_family_of_models_is_warned_by_its_own_words() -> None:
+    assert not image_words.warning("emoji-64", "dotted line face") and not image_words.warning("emoji-64", "owl, noto style")
+    assert not image_words.warning("sprites-32", "owl, twemoji style, on blue")
+    assert "dotted" in image_words.warning("sprites-32", "dotted line face")
+    assert "“noto”" in image_words.warning("sprites-32", "owl, noto style")
