@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, Product, plain
 from specviz.drafting.networks.attention import attend as attend_cached
+from specviz.drafting.networks.feature_head import feed_forward
 from specviz.drafting.networks.feature_net import FeatureConfig, Layer, Norm, attend
 from specviz.drafting.networks.network import Network
 
@@ -178,8 +179,7 @@ class _Folded(NamedTuple):
     normed: bool
     into: Product
     out: Product
-    up: Product
-    down: Product
+    feed: Product
 
 
 class CrossRuntime:
@@ -307,8 +307,7 @@ class CrossRuntime:
 
     def _finish(self, layer: _Folded, x: Tensor, attended: Tensor) -> Tensor:
         x = x + layer.out(attended)
-        gate, up = layer.up(self._unit(x)).chunk(2, dim=-1)
-        return x + layer.down(F.silu(gate) * up)
+        return x + layer.feed(self._unit(x))
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
@@ -323,14 +322,15 @@ def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
 
 def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
     """Return a layer's packed matrices, with the outputs of attention and feed-forward scaled by these factors."""
-    attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
+    attention, down = layer.self_attn, "mlp.down_proj.weight"
+    weights = layer.state_dict()
+    weights[down] = (weights[down] * feed_scale).contiguous()
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(
         layer.entry is not None,
         layout(_normed(layer, entering).contiguous()),
         layout((attention.o_proj.weight * attention_scale).contiguous()),
-        layout((torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * before).contiguous()),
-        layout((mlp.down_proj.weight * feed_scale).contiguous()),
+        feed_forward(weights, layout, layer.post_attention_layernorm.weight),
     )
 
 

@@ -119,9 +119,8 @@ class FeatureRuntime(Rotating):
         self._layers = [_lay_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
         weight, self._bias = _entry(head.config, tensors)
         self._fc = layout(weight)
-        normed = how.head_norm and "norm.weight" in tensors
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
-        entering = tensors["norm.weight"] if normed and not how.feeds_normed else None
+        entering = tensors.get("norm.weight") if how.head_norm and not how.feeds_normed else None
         matrix = head.head if entering is None else head.head * entering
         if head.config.candidates:
             narrow = tensors["efficient_lm_head_down_proj.weight"]
@@ -129,7 +128,7 @@ class FeatureRuntime(Rotating):
             self._head: Product = _CandidateHead(matrix, layout(narrow), layout(tensors["efficient_lm_head.weight"]), head.config)
         else:
             self._head = layout(matrix)
-        self._unit_before_head = normed and not how.feeds_normed
+        self._unit_before_head = entering is not None
         self._residual = tensors["layers.0.hidden_norm.weight"] if how.normed_residual else None
         axis = head.config.axis_of_channels()
         self._axis = None if axis is None else axis.to(head.embedding.device)
@@ -357,13 +356,13 @@ def projections(config: HeadConfig, part: Mapping[str, Tensor], names: str, kind
     return torch.cat((*rows, *gates)).flatten(0, 1)
 
 
-def feed_forward(part: Mapping[str, Tensor], layout: Layout, norm: Tensor | None = None) -> Product:
-    """Return a dense feed-forward, with the weight of the preceding ``norm`` folded in."""
-    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"]))
+def feed_forward(part: Mapping[str, Tensor], layout: Layout, norm: Tensor | None = None, start: str = "mlp") -> Product:
+    """Return a dense feed-forward whose names begin with ``start``, with the weight of the preceding ``norm`` folded in."""
+    widening = torch.cat((part[f"{start}.gate_proj.weight"], part[f"{start}.up_proj.weight"]))
     widen = layout((widening if norm is None else widening * norm).contiguous())
-    narrow = layout(part["mlp.down_proj.weight"])
-    biases = [part[f"mlp.{name}_proj.bias"] for name in ("gate", "up") if f"mlp.{name}_proj.bias" in part]
-    wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get("mlp.down_proj.bias")
+    narrow = layout(part[f"{start}.down_proj.weight"])
+    biases = [part[name] for side in ("gate", "up") if (name := f"{start}.{side}_proj.bias") in part]
+    wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get(f"{start}.down_proj.bias")
 
     def feed(x: Tensor) -> Tensor:
         gate, up = add_bias(widen(x), wide_bias).chunk(2, dim=-1)
@@ -387,10 +386,7 @@ class ExpertLayer:
         self._router = part["mlp.gate.weight"] * norm
         self._correction = part.get("mlp.gate.e_score_correction_bias")
         self._widening, self._narrowing = part["mlp.experts.gate_up_proj"] * norm, part["mlp.experts.down_proj"]
-        self._shared = None
-        if experts.shared:
-            both = torch.cat([part[f"mlp.shared_expert.{name}_proj.weight"] for name in ("gate", "up")]) * norm
-            self._shared = (layout(both.contiguous()), layout(part["mlp.shared_expert.down_proj.weight"]))
+        self._shared = feed_forward(part, layout, norm, "mlp.shared_expert") if experts.shared else None
         self._shared_gate = part["mlp.shared_expert_gate.weight"] * norm if experts.shared_gate else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -404,9 +400,7 @@ class ExpertLayer:
             total = total.index_add(0, row, output * weights[row, place, None])
         if self._shared is None:
             return total
-        widen, narrow = self._shared
-        gate, up = widen(x).chunk(2, dim=-1)
-        shared = narrow(F.silu(gate) * up)
+        shared = self._shared(x)
         return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
 
     def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -174,10 +174,7 @@ class FeatureDrafter(NullDrafter):
         self._restart()
 
     def calls(self) -> int:
-        count = super().calls()
-        if self._fixed is not None:
-            count, self._fixed.calls = count + self._fixed.calls, 0
-        return count
+        return super().calls() + (0 if self._fixed is None else self._fixed.take_calls())
 
     @torch.inference_mode()
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:

@@ -128,7 +128,6 @@ class CapturedLevels(Levels, Generic[Here]):
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level asked for separately (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
-        self._numbers: dict[int, Tensor] = {}
         self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
         self._shape: Hashable = 0
         """Shape of the round's inputs."""
@@ -204,10 +203,11 @@ class CapturedLevels(Levels, Generic[Here]):
 
     def numbers(self, values: Sequence[int]) -> Tensor:
         """Return ``values`` as int64 at the fixed address for this count of numbers."""
-        if len(values) not in self._numbers:
-            self._numbers[len(values)] = torch.zeros(len(values), dtype=torch.long, device=self._device)
-        copy_into(self._numbers[len(values)], values)
-        return self._numbers[len(values)]
+        place = ("numbers", len(values))
+        if place not in self._given:
+            self._given[place] = torch.zeros(len(values), dtype=torch.long, device=self._device)
+        copy_into(self._given[place], values)
+        return self._given[place]
 
 
 class FixedLevels(CapturedLevels[_Level]):
