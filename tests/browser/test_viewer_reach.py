@@ -50,7 +50,7 @@ def test_the_method_s_paper_is_a_link_in_the_header_that_asks_nothing_by_itself(
 
     tab = show(written("eagle3"))
     link = tab.page.locator(".sv-head a")
-    expect(link).to_have_text("arXiv 2503.01840")
+    expect(link).to_have_accessible_name("arXiv 2503.01840")
     assert link.get_attribute("href") == "https://arxiv.org/abs/2503.01840" and "noopener" in str(link.get_attribute("rel"))
     expect(show(written("nobody_s")).page.locator(".sv-head a")).to_have_count(0)
 

@@ -51,10 +51,11 @@ export class Header {
   badgeList(trace, run) {
     const badge = (text, kind, title) => dom.h("span", { class: `sv-badge ${kind}`, title }, text);
     const [words, kind, title] = this.exactness(trace, run);
-    const number = PAPERS[run.method.replace(/^vllm_/, "")];
-    const paper = { class: "sv-badge sv-paper", href: "https://arxiv.org/abs/" + number, target: "_blank", rel: "noopener noreferrer", title: `The paper of ${run.title}, on arXiv` };
+    // A sandboxed frame, as of embed code, may open no page.
+    const number = globalThis.origin === "null" && window.parent !== window ? "" : PAPERS[run.method.replace(/^vllm_/, "")];
+    const paper = { class: "sv-badge sv-paper", href: "https://arxiv.org/abs/" + number, target: "_blank", rel: "noopener noreferrer", title: `The paper of ${run.title}: arXiv ${number}`, "aria-label": `arXiv ${number}` };
     return [
-      ...(number ? [dom.h("a", paper, `arXiv ${number}`)] : []),
+      ...(number ? [dom.h("a", paper, "arXiv")] : []),
       badge(
         trace.mode === "live" ? "live" : "recorded",
         this.stage.running ? "sv-live" : "",
