@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.networks.weights import read_weights
 from specviz.models.image.image import LoadedImage, embedding_table, tiles
 from specviz.models.image.load import WEIGHTS, code_patches, image_drafter, image_samplers, load_image_model
+from specviz.pipeline.runner import run
 
 pytestmark = pytest.mark.model
 
@@ -29,7 +34,8 @@ def test_every_part_fits() -> None:
     assert drafter.config.vocab_size == large.first_code + large.codes
     coarse = torch.zeros(8, 8, dtype=torch.long)
     assert samplers.up(coarse).shape == (16, 16) and torch.equal(samplers.up(coarse[:3]), samplers.up(coarse)[:6])
-    for name in ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score", "image_patches"):
+    names = ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score", "image_patches")
+    for name in (*names, "image_codebook", "image_sprites"):
         assert {"recipe", "data", "licence", "spent", "metrics", "commit"} <= read_weights(WEIGHTS / f"{name}.safetensors")[
             1
         ].keys()
@@ -68,6 +74,25 @@ def test_words_make_the_next_code_likelier_than_probability_and_other_words_chan
         assert apart.mean() > 0.05
     shown = large.picture(codes.tolist()).astype(float)
     assert np.abs(shown - drawn).mean() < 20
+
+
+def test_the_nearest_latent_codes_of_a_sprite_look_nearly_the_same() -> None:
+    large = load_image_model("sprites-32", "float32", "cpu")
+    near = nearest_codes(large.codebook, 3)
+    apart = (large.codebook[:, None] - large.codebook[near]).square().mean(-1).sqrt() / 2
+    assert apart.median() < 0.12, "of the range from black to white"
+    assert torch.equal(large.patches[0], torch.ones(2, 2, 3)), "white is a code"
+
+
+@pytest.mark.parametrize(("words", "red"), [("red heart", True), ("light blue heart", False)])
+def test_a_drawn_heart_has_its_colour_on_white(words: str, red: bool) -> None:
+    trace = run(method="speculative_jacobi", prompt=f"{words}, twemoji style", target="sprites-32", temperature=1.0, seed=0)
+    assert trace.end is not None
+    with Image.open(io.BytesIO(base64.b64decode(trace.end.picture))) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    assert pixels.shape == (32, 32, 3) and (pixels[-1, [0, -1]] > 240).all()
+    middle = pixels[10:20, 10:22].reshape(-1, 3).mean(0)
+    assert (middle[0] - middle[2] > 60) if red else (middle[2] - middle[0] > 60)
 
 
 def _codes(large: LoadedImage, picture: np.ndarray) -> torch.Tensor:
