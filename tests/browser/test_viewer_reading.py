@@ -132,7 +132,8 @@ def test_nothing_in_it_breaks_a_rule_of_accessibility(reader: AppPage, colours: 
 
 
 def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader: AppPage) -> None:
-    reader.button("Read").click()
+    if reader.button("Read").count():  # an earlier test may have opened it
+        reader.button("Read").click()
     guesses = reader.page.locator("#sp-stage .sv-read-draft .sv-guess")
     expect(guesses.first).to_be_visible()
     assert guesses.count() > 1 and reader.page.locator("#sp-stage .sv-read-draft .sv-guess[tabindex='0']").count() == 1
