@@ -54,8 +54,8 @@ function draw(note, step, stage) {
   });
   const { codes: { length: many }, redrawn } = note;
   const summary =
-    `${step.path.length} of ${format.count(many, "guess", "guesses")} accepted; ${redrawn} were sampled from the ` +
-    `target's distributions in the last pass, ${many - redrawn} were new to the window.`;
+    `${step.path.length} of ${format.count(many, "guess", "guesses")} accepted. Sampled from the target's distributions in the ` +
+    `last pass: ${redrawn}; new to the window: ${many - redrawn}.`;
   const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`position ${id} in the window`]);
   return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: positions in the picture. Down: rounds, the latest last. Framed: accepted."), svgKit.caption(summary));
 }
