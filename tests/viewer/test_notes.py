@@ -49,7 +49,7 @@ def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate, kind: str) -> None
     assert "kept" not in text and not any("sv-is-accepted" in one or "sv-is-rejected" in one for one in classes)
 
 
-def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate) -> None:
+def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     body = """
     const drawn = (target) => {
       noteRegistry.draw(pane, { ...stageOf(step), trace: { steps: [step], run: { target } }, cursor: 0 });
@@ -62,7 +62,9 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
     before, text, other = node(PAGE + body, {"step": step("last_state", NOTES["last_state"]), "curves": to_builtins(MADE_UP)})
     assert "Measured" not in before + other, "nothing is drawn that nobody measured"
     assert "Measured 2026-01-02: two questions and a <copy>." in text and "4096" in text
-    assert "a \\u003ccopy>" in bundle.written([MADE_UP]) and "const MEASURED = [];" in bundle.written([])
+    for curves, expected in (([MADE_UP], "a \\u003ccopy>"), ([], "const MEASURED = [];")):
+        monkeypatch.setattr(bundle, "measured", lambda found=curves: found)
+        assert expected in bundle.script.__wrapped__()
 
 
 RECORDED = noted()
