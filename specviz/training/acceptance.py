@@ -91,9 +91,9 @@ def steps_along(
 ) -> Tensor:  # fmt: skip
     """Return the ranks [step, depth] of speculative decoding along the ``chosen`` greedy answers, for about ``runs`` steps.
 
-    A step starts where the last step ended; steps beyond the end of an answer are left out. ``drafter(text, first)``, where
-    ``first`` is the index of the first answer token, returns a function from a number of answer tokens to the ranks [depth] of
-    the chain drafted after these tokens.
+    A step starts where the last step ended; steps beyond the end of an answer are left out. ``first``: index of the first
+    answer token. ``drafter(text, first)`` returns a function from a number of answer tokens to the ranks [depth] of the chain
+    drafted after these tokens.
     """
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for number in chosen:
