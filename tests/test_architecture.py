@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 7_715,
     "interop": 19_985,
     "methods": 46_332,
-    "models": 44_720,
+    "models": 44_686,
     "pipeline": 7_297,
     "specviz": 1_503,
     "targets": 15_829,

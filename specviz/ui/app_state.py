@@ -65,7 +65,8 @@ class Hardware:
 
     def __init__(self, settings: Settings, look: Look = looked, took: Collection[float] = ()) -> None:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()
-        self._said, self._took = f"Each run borrows a GPU for at most {GPU_SECONDS} s." * settings.zero_gpu, took
+        self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s." if settings.zero_gpu else ""
+        self._took = took
 
     def sentence(self) -> str:
         """Return the description of the hardware, detecting it on the first call."""

@@ -252,7 +252,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 sse.route(shared.live.streams, visitor),
                 downloads.route(shared.archive, visitor),
                 downloads.share_route(shared.archive, visitor),
-                *map(script_route, ("", "play", "story", "share", "reading", "field")),
+                *map(script_route, ("", *bundle.LATER)),
                 examples.route(),
             ],
             "middleware": [

@@ -38,7 +38,7 @@ def _slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-LATER = ("field/", "play/", "reading/", "share/", "story/")
+LATER = ("field", "play", "reading", "share", "story")
 """Folders of the modules that a page loads on demand."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
@@ -85,7 +85,7 @@ def script(part: str = "") -> str:
     """
     sources = {path.relative_to(HERE).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in SOURCES}
     made = modules.ordered(_made() | sources)
-    body = modules.classic([one for one in made if part == (one.name.partition("/")[0] if one.name.startswith(LATER) else "")])
+    body = modules.classic([one for one in made if part == next((own for own in LATER if one.name.startswith(f"{own}/")), "")])
     end = "Object.assign(SpecvizViewer.modules, modules)" if part else "SpecvizViewer.modules = modules"
     return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body)) + end + ";\n})();\n"
 
