@@ -1,7 +1,5 @@
 """What every test can count on: no model hub, few threads, and a clear word when something it needs is missing."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
@@ -115,7 +113,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
+def chromium():
     """The executable of a real Chromium; a test that asks for one is refused where there is none."""
     if not chromium_path():
         refuse("no Chromium here: install it, or name one in SPECVIZ_CHROMIUM")

@@ -1,7 +1,5 @@
 """The house rules, enforced by reading the source: who may import whom, how long things are, what never appears."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -155,12 +153,12 @@ def _imported(file: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def test_every_file_stands_in_a_room_with_rules() -> None:
+def test_every_file_stands_in_a_room_with_rules():
     strangers = [_name(file) for file in OURS if _room(file) not in MAY_IMPORT]
     assert not strangers, f"no rule says what these may import: {strangers}"
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_run_one_way():
     wrong = []
     for file in OURS:
         room = _room(file)
@@ -173,7 +171,7 @@ def test_imports_run_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_two_modules_import_each_other_not_even_round_a_corner() -> None:
+def test_no_two_modules_import_each_other_not_even_round_a_corner():
     """Imports in functions and under TYPE_CHECKING count: who needs a module to be understood needs it wherever it is named."""
     modules = {_name(file).removesuffix(".py").replace("/", "."): file for file in HOUSE.rglob("*.py")}
     graph = nx.DiGraph()
@@ -186,7 +184,7 @@ def test_no_two_modules_import_each_other_not_even_round_a_corner() -> None:
 
 
 @pytest.mark.parametrize("library", FENCES)
-def test_libraries_stay_behind_their_fences(library: str) -> None:
+def test_libraries_stay_behind_their_fences(library):
     rule, places = FENCES[library]
     wrong = []
     for file in OURS:
@@ -198,7 +196,7 @@ def test_libraries_stay_behind_their_fences(library: str) -> None:
     assert not wrong, f"{library} belongs {rule} {', '.join(places)}; found in {wrong}"
 
 
-def test_every_library_that_is_imported_is_required_in_a_range() -> None:
+def test_every_library_that_is_imported_is_required_in_a_range():
     """``vllm``, ``playwright`` and ``spaces`` are imported only where they are there already."""
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     ranged = {match[1].lower() for line in lines if (match := re.match(r"([\w-]+)>=[\d.]+,<\d", line))}
@@ -208,7 +206,7 @@ def test_every_library_that_is_imported_is_required_in_a_range() -> None:
     assert required <= ranged, f"requirements.txt gives no range for {sorted(required - ranged)}"
 
 
-def test_files_are_at_most_500_lines() -> None:
+def test_files_are_at_most_500_lines():
     long = [_name(file) for file in WRITTEN if len(_text(file).splitlines()) > 500]
     assert not long, "\n".join(long)
 
@@ -227,7 +225,7 @@ def _tokens(file: Path) -> int:
 
 
 @pytest.mark.slow
-def test_no_room_outgrows_its_budget() -> None:
+def test_no_room_outgrows_its_budget():
     rooms = Counter[str]()
     for file in HOUSE.rglob("*.py"):
         rooms[_room(file) if file.parent != HOUSE else "specviz"] += _tokens(file)
@@ -236,12 +234,12 @@ def test_no_room_outgrows_its_budget() -> None:
     assert not grown, f"these rooms outgrew their budgets; what comes pays by what goes: {grown}"
 
 
-def test_the_app_is_at_most_40_lines() -> None:
+def test_the_app_is_at_most_40_lines():
     app = ROOT / "app.py"
     assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40
 
 
-def test_functions_are_at_most_80_lines() -> None:
+def test_functions_are_at_most_80_lines():
     long = [
         f"{_name(file)}:{line} {name} has {lines} lines"
         for file in PYTHON
@@ -251,7 +249,7 @@ def test_functions_are_at_most_80_lines() -> None:
     assert not long, "\n".join(long)
 
 
-def test_forbidden_words_never_appear() -> None:
+def test_forbidden_words_never_appear():
     said = [
         f"{_name(file)}:{number} says {word}"
         for file in WRITTEN
@@ -267,7 +265,7 @@ def _opens_weights_alone(file: Path, line: str) -> bool:
     return _name(file) == "specviz/commands/convert.py" and line.strip().endswith("weights_only=" + "True)")
 
 
-def test_no_test_module_imports_another() -> None:
+def test_no_test_module_imports_another():
     """What two of them share lies in ``tests/support``."""
     wrong = [
         f"{_name(file)} imports {name}"
@@ -279,19 +277,19 @@ def test_no_test_module_imports_another() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_nothing_that_serves_requests_can_open_a_torch_zip() -> None:
+def test_nothing_that_serves_requests_can_open_a_torch_zip():
     importers = [_name(file) for file in OURS if any(name.startswith("specviz.commands") for name in _imported(file))]
     assert all(_room(ROOT / name) in {"commands", "__main__"} for name in importers), importers
 
 
-def test_commands_print_through_the_console_alone() -> None:
+def test_commands_print_through_the_console_alone():
     """It spells out what would steer a terminal; the live run colours what it has spelled out itself."""
     files = [file for file in OURS if _room(file) in {"commands", "__main__"} and file.name not in {"console.py", "live.py"}]
     printing = re.compile(r"(?<![\w.])print\(|\.std(out|err)\.write\(")
     assert not [_name(file) for file in files if printing.search(_text(file))]
 
 
-def test_no_path_of_some_machine_is_written_down() -> None:
+def test_no_path_of_some_machine_is_written_down():
     places = re.compile(r"/(?:work|home|root|Users|mnt)/\w")
     found = [
         f"{_name(file)}:{number}"
@@ -313,7 +311,7 @@ def _identifiers(file: Path) -> Iterator[tuple[int, str]]:
     yield from _read(file).identifiers
 
 
-def test_papers_are_named_only_by_their_methods() -> None:
+def test_papers_are_named_only_by_their_methods():
     """The engine must not know whose idea it runs. Docstrings may cite; names in code may not."""
     papers = set(all_methods()) - PLAIN_WORDS
     rooms = {"engine", "trace", "viewer", "pipeline", *MIDDLE}
@@ -327,13 +325,13 @@ def test_papers_are_named_only_by_their_methods() -> None:
     assert not named, "\n".join(named)
 
 
-def test_nothing_shipped_is_too_heavy() -> None:
+def test_nothing_shipped_is_too_heavy():
     sizes = {_name(file): file.stat().st_size for file in (ROOT / "assets").rglob("*") if file.is_file()}
     heavy = {name: size for name, size in sizes.items() if size >= 10_000_000}
     assert not heavy
 
 
-def test_all_that_is_tracked_is_light() -> None:
+def test_all_that_is_tracked_is_light():
     """A clone brings the weights along; without git there is nothing to ask."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

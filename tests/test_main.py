@@ -1,7 +1,5 @@
 """The command line's manners: one sentence for every error, a status that says whose fault it was, quiet pipes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -36,9 +34,7 @@ from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_
         (("fetch", "no such model"), "There is no model 'no such model'"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_status_2(
-    given: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_sentence_and_status_2(given, words, monkeypatch, capsys):
     made = put_fake(monkeypatch)
     assert main(list(given)) == 2
     said = capsys.readouterr()
@@ -49,9 +45,7 @@ def test_a_mistake_is_one_sentence_and_status_2(
 # What is our fault: status 1, the error's type, and how to report it
 
 
-def test_a_fault_of_ours_names_its_type_and_asks_for_a_report(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_ours_names_its_type_and_asks_for_a_report(capsys, monkeypatch):
     put_fake(monkeypatch, events=breaking(ZeroDivisionError("float division by zero\nand more")))
     assert main([*RUN, "--json"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
@@ -61,7 +55,7 @@ def test_a_fault_of_ours_names_its_type_and_asks_for_a_report(
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_a_broken_pipe_is_quiet() -> None:
+def test_a_broken_pipe_is_quiet():
     started = [sys.executable, "-m", "specviz", "methods"]
     with subprocess.Popen(started, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None

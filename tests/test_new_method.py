@@ -1,7 +1,5 @@
 """A new method touches its own place, a row of the ladder and a recording: everything else is derived from the registry."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from tests.support.documents import TABLES, written
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = """
-from __future__ import annotations
 
 from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
 
@@ -54,12 +51,12 @@ assert Gallery(Path("traces")).get("toy").title == "Two tokens"
 
 
 @pytest.mark.parametrize("document", TABLES, ids=lambda document: document.name)
-def test_a_document_lists_the_registry_s_methods(document: Path) -> None:
+def test_a_document_lists_the_registry_s_methods(document):
     assert written(document) == document.read_text(encoding="utf-8"), "python -m tests.support.documents writes it anew"
 
 
 @pytest.mark.slow
-def test_a_method_with_its_texts_is_listed_run_and_proven(tmp_path: Path) -> None:
+def test_a_method_with_its_texts_is_listed_run_and_proven(tmp_path):
     for folder in ("specviz", "tests/support"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("assets", "tests/__init__.py"):

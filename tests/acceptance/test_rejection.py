@@ -1,7 +1,5 @@
 """What the accept rules put on record, and their behaviour where rounding or a strange draft could trip them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -31,7 +29,7 @@ def siblings(tokens: list[int], distribution: Proposal | None = None) -> Draft:
     return Draft(tree, {} if distribution is None else {0: distribution})
 
 
-def test_a_verdict_carries_the_proof_of_every_coin() -> None:
+def test_a_verdict_carries_the_proof_of_every_coin():
     for seed in range(40):
         verdict = Rejection().judge(siblings([0, 3, 1], Proposal(Q)), scored(4), context(seed=seed))
         judged = list(verdict.draws)
@@ -46,7 +44,7 @@ def test_a_verdict_carries_the_proof_of_every_coin() -> None:
         assert verdict.source == ("target" if verdict.path else "residual")
 
 
-def test_the_rule_is_named_after_the_shape() -> None:
+def test_the_rule_is_named_after_the_shape():
     chain = Draft(DraftTree.of([9, 1, 2], [-1, 0, 1]), {0: Proposal(Q), 1: Proposal(Q)})
     assert Rejection().judge(chain, scored(3), context()).rule == "ratio"
     assert Rejection().judge(siblings([1, 2], Proposal(Q)), scored(3), context()).rule == "without_replacement"
@@ -54,7 +52,7 @@ def test_the_rule_is_named_after_the_shape() -> None:
     assert Match().judge(siblings([1, 2]), scored(3), context()).rule == "match"
 
 
-def test_the_overlap_note_is_the_probability_of_acceptance() -> None:
+def test_the_overlap_note_is_the_probability_of_acceptance():
     verdict = Rejection().judge(siblings([1], Proposal(Q)), scored(2), context())
     first = verdict.notes[0].data["positions"][0]
     assert first["overlap"] == pytest.approx(0.1 + 0.2 + 0.2 + 0.1)
@@ -64,7 +62,7 @@ def test_the_overlap_note_is_the_probability_of_acceptance() -> None:
 
 
 @pytest.mark.parametrize("distribution", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])
-def test_nothing_left_falls_back_to_the_target(distribution: Proposal | None) -> None:
+def test_nothing_left_falls_back_to_the_target(distribution):
     left = rounds.residual(P, distribution, [0, 1, 2, 3])
     for token in range(4):
         left.threshold(token)
@@ -73,7 +71,7 @@ def test_nothing_left_falls_back_to_the_target(distribution: Proposal | None) ->
     assert float(left.distribution().sum()) > 0
 
 
-def test_float32_thresholds_stay_right_when_little_mass_is_left() -> None:
+def test_float32_thresholds_stay_right_when_little_mass_is_left():
     p = torch.full((5000,), 1e-9)
     p[:3] = torch.tensor([0.9, 0.0999, 1e-5])
     p /= p.sum()
@@ -85,7 +83,7 @@ def test_float32_thresholds_stay_right_when_little_mass_is_left() -> None:
     assert few.threshold(2) == pytest.approx(exact.threshold(2), rel=1e-3, abs=1e-6)
 
 
-def test_matching_takes_the_first_of_two_equal_siblings() -> None:
+def test_matching_takes_the_first_of_two_equal_siblings():
     verdict = Match().judge(
         siblings([3, 3, 1]), TargetPass(torch.tensor([0.0, 0.0, 0.0, 9.0]).expand(4, -1)), context(warp=Warp())
     )
@@ -94,7 +92,7 @@ def test_matching_takes_the_first_of_two_equal_siblings() -> None:
     assert verdict.bonus == 3
 
 
-def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
+def test_the_second_siblings_threshold_is_that_of_what_is_left():
     left = rounds.residual(P, Proposal(Q))
     left.reject(0)
     # r = (p - q)+ = (0, 0, 0.1, 0.3) / 0.4 and q without token 0 = (0, 0.3, 0.2, 0.1) / 0.6

@@ -5,14 +5,11 @@ The distribution of one step is put together from the rule's own thresholds and 
 uniform draw.
 """
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy
 import pytest
@@ -32,7 +29,7 @@ STRICT = {"delta": Limit(delta=0.0), "lambda": Limit(factor=1.0), "nobody": Limi
 class Unlucky:
     """Noise whose every uniform draw is as high as can be, so that whatever can be rejected is."""
 
-    def uniform(self, *_: int) -> float:
+    def uniform(self, *_):
         return 1.0 - 1e-16
 
 
@@ -87,7 +84,7 @@ def apart(one: numpy.ndarray, other: numpy.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of_the_table() -> None:
+def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of_the_table():
     for near, p, q in worlds(100, 96):
         four = [int(code) for code in numpy.argsort(-q)[:4]]
         rule = Relaxed(near, Limit(delta=DELTA), 20)
@@ -127,7 +124,7 @@ def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, nu
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("factor", "many", "count"), [(1.5, 1, 150), (2.0, 2, 60), (1.5, 3, 24), (2.0, 4, 12)])
-def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float, many: int, count: int) -> None:
+def test_siblings_without_replacement_stay_within_the_bound_of_one(factor, many, count):
     most = 0.0
     for near, p, q in coarse_worlds(count):
         out = siblings(Relaxed(near, Limit(factor=factor), 4), p, q, many)
@@ -139,7 +136,7 @@ def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float
 
 
 @pytest.mark.slow
-def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_pass_delta() -> None:
+def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_pass_delta():
     beyond = 0
     for near, p, q in worlds(100, 16):
         found = apart(siblings(Relaxed(near, Limit(delta=DELTA), 8), p, q, 1), p)
@@ -150,7 +147,7 @@ def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_p
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("end", STRICT)
-def test_strict_ends_keep_the_targets_distribution(end: str) -> None:
+def test_strict_ends_keep_the_targets_distribution(end):
     for near, p, q in worlds(25, 16):
         rule = Relaxed(near, STRICT[end], 0 if end == "nobody" else NEAR)
         assert apart(siblings(rule, p, q, 1), p) < 1e-9
@@ -159,7 +156,7 @@ def test_strict_ends_keep_the_targets_distribution(end: str) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("form", ["exact", "aggregated", "repository"])
-def test_strict_ends_hold_where_look_alikes_have_no_mass_at_all(form: str) -> None:
+def test_strict_ends_hold_where_look_alikes_have_no_mass_at_all(form):
     """Top-k leaves most codes without any: they must not count as taken over, or the published residual strikes others too."""
     for near, p, q in worlds(25, 16):
         few = numpy.where(p >= numpy.sort(p)[-6], p, 0.0)
@@ -172,7 +169,7 @@ def test_strict_ends_hold_where_look_alikes_have_no_mass_at_all(form: str) -> No
 
 
 @pytest.mark.parametrize("form", ["exact", "aggregated", "repository"])
-def test_what_a_rejection_leaves_is_that_forms_own_difference(form: str) -> None:
+def test_what_a_rejection_leaves_is_that_forms_own_difference(form):
     for near, p, q in worlds(30, 16):
         code, rule = 3, Relaxed(near, Limit(factor=1.5), 5, form)
         region_now = taken_of(p, code, near.numpy()[:, :5], 0.5 * p[code])
@@ -195,12 +192,12 @@ def taken_of(p: numpy.ndarray, code: int, near: numpy.ndarray, most: float) -> l
     return [int(one) for one in near[code][: int((sums <= most).sum())]]
 
 
-def test_at_temperature_zero_a_code_is_kept_when_it_leads_once_its_look_alikes_stand_behind_it() -> None:
+def test_at_temperature_zero_a_code_is_kept_when_it_leads_once_its_look_alikes_stand_behind_it():
     near = torch.tensor([[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]])
     logits = torch.tensor([0.30, 0.26, 0.05, 0.39], dtype=torch.float64).log()[None].repeat(2, 1)
     here = context([0], noise=Unlucky())
 
-    def judge(limit: Limit) -> Any:
+    def judge(limit):
         return Relaxed(near, limit, 2).judge(Draft(DraftTree.of([0, 0], [-1, 0])), TargetPass(logits), here)
 
     kept = judge(Limit(delta=0.3))
@@ -209,7 +206,7 @@ def test_at_temperature_zero_a_code_is_kept_when_it_leads_once_its_look_alikes_s
 
 
 @pytest.mark.parametrize("most", [1.0, 0.3])
-def test_the_note_names_every_look_alike_that_was_considered_not_only_the_nearest(most: float) -> None:
+def test_the_note_names_every_look_alike_that_was_considered_not_only_the_nearest(most):
     near, p, _ = next(worlds(1, 96))
     tree = DraftTree.of([0, 5], [-1, 0])
     logits = torch.from_numpy(numpy.log(p))[None].repeat(2, 1)
@@ -222,7 +219,7 @@ def test_the_note_names_every_look_alike_that_was_considered_not_only_the_neares
     assert p[list(ids[: one["count"]])].sum() == pytest.approx(one["moved"])
 
 
-def test_with_the_published_codes_residual_siblings_leave_that_bound() -> None:
+def test_with_the_published_codes_residual_siblings_leave_that_bound():
     found = [
         float((siblings(Relaxed(near, Limit(factor=1.5), 4, "repository"), p, q, 1) / p).max())
         for near, p, q in coarse_worlds(45)

@@ -1,11 +1,8 @@
 """What a reader of the benchmark relies on: goals judged the right way round, pairs interleaved, suites that can run."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +21,7 @@ from specviz.errors import BadInput
 from specviz.methods.registry import all_methods, build
 
 
-def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every_form() -> None:
+def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every_form():
     assert Row("speed-up", 1.6, goal=1.5).reached is True
     assert Row("cost", 4.0, "%", 3.0, at_most=True).reached is False
     assert Row("only told", 1.0).reached is None and Row("not measured", None, goal=1.0).reached is None
@@ -34,10 +31,10 @@ def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every
     assert json.loads(report.as_json())["rows"][0]["reached"] is False
 
 
-def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test() -> None:
+def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test():
     calls: list[str] = []
 
-    def timed(name: str, seconds: float) -> float:
+    def timed(name, seconds):
         calls.append(name)
         return seconds
 
@@ -52,7 +49,7 @@ def sample(gain: float, lengths: tuple[int, ...] = (1, 2, 0), kind: str = "chat"
     return Sample(kind, gain, True, lengths, sum(lengths) + len(lengths), len(lengths), 9, 12, 0.0, (2,) * len(lengths), **more)
 
 
-def test_memory_is_counted_once_and_without_the_target() -> None:
+def test_memory_is_counted_once_and_without_the_target():
     model, own = torch.nn.Linear(100, 100, bias=False), torch.zeros(1000)
     ready = SimpleNamespace(loaded=SimpleNamespace(model=model), target=SimpleNamespace(model=model))
     parts = {"own": own, "view": own[10:], "head": model.weight[:5], "store": np.zeros(500), "target": ready.target}
@@ -65,7 +62,7 @@ EVERY = [*(suite for several in suites.SUITES.values() for suite in several), *l
 
 
 @pytest.mark.parametrize("suite", EVERY, ids=lambda suite: suite.title)
-def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite: Suite) -> None:
+def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite):
     labels = [arm.label for arm in suite.arms]
     assert len(set(labels)) == len(labels) and set(suite.columns) <= set(COLUMNS)
     for arm in suite.arms:
@@ -78,7 +75,7 @@ def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite: Suite) 
         assert 0 < sum(map(len, few.values())) <= sum(map(len, many.values()))
 
 
-def test_every_method_is_measured_and_every_system_is_a_method() -> None:
+def test_every_method_is_measured_and_every_system_is_a_method():
     measured = {arm.method for suite in suites.SUITES["all"] for arm in suite.arms}
     ours = {name for name, method in all_methods().items() if method.modality}  # others want heads from elsewhere
     assert measured == ours - {"autoregressive"} and len(set(SYSTEMS)) == 18 and set(SYSTEMS) <= measured
@@ -88,7 +85,7 @@ def gathered(*_: Any, **__: Any) -> Samples:
     return Samples({"a": [sample(2.0), sample(2.4)], "b": [sample(1.0, (0, 0)), sample(1.2)]}, {"c": "There is no c here."})
 
 
-def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypatch):
     monkeypatch.setattr(suites, "gather", gathered)
     arms = (Arm("a", "eagle2"), Arm("b", "eagle"), Arm("c", "gto"))
     suite = Suite(
@@ -109,8 +106,8 @@ def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypat
 
 
 @pytest.mark.slow
-def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() -> None:
-    def tries(bench: Bencher, quick: bool) -> Mapping[str, Sequence[str]]:
+def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should():
+    def tries(bench, quick):
         return dict.fromkeys(("1st", "2nd"), ("one, two, three, one, two, three, one",))
 
     suite = Suite("memory", tries, (Arm("suffix_decoding", "suffix_decoding"), Arm("stree", "stree")),
@@ -121,7 +118,7 @@ def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() ->
     assert samples.held_bytes["stree"] > 1e5
 
 
-def test_reported_prompts_are_many_different_and_kept_apart() -> None:
+def test_reported_prompts_are_many_different_and_kept_apart():
     assert list(prompts.kinds()) == ["chat", "translation", "summarising", "question answering", "maths", "code"]
     assert all(len(several) >= 10 for several in prompts.kinds().values()) and len(set(prompts.pictures())) == 64
     plain = [" ".join(re.findall(r"[a-z0-9]+", prompt.lower())) for prompt in prompts.reserved()]
@@ -129,7 +126,7 @@ def test_reported_prompts_are_many_different_and_kept_apart() -> None:
     assert not set(prompts.prompts("calibration")) & {one for several in prompts.kinds().values() for one in several}
 
 
-def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch):
     asked: list[dict[str, Any]] = []
     part = lambda report, target, methods, quick: asked.append(Bencher(target, settings={"seed": 1}).settings)  # noqa: E731
     monkeypatch.setitem(runner.SUITES, "quick", (part,))
@@ -149,12 +146,12 @@ def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypa
         ({"name": "length", "save": True, "short": True}, "omit --quick"),
     ],
 )
-def test_what_no_suite_takes_is_refused_before_anything_runs(asked: dict[str, Any], why: str) -> None:
+def test_what_no_suite_takes_is_refused_before_anything_runs(asked, why):
     with pytest.raises(BadInput, match=why):
         run_suite(**asked)
 
 
-def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
+def test_replay_counts_the_ranks_that_lead_along_the_text():
     # After 1 the target's best are 2, 3; after 2 they are 3, 1; after 3 they are 1, 2: the text follows the first, then
     # the second choice. A row is known only once its token was met.
     after = {1: [2, 3], 2: [1, 3], 3: [1, 2]}
@@ -165,7 +162,7 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     assert found[3] == MatchedRanks((0, 1, 0)) and found[5] == MatchedRanks((0,))
 
 
-def test_replay_of_a_store_grows_with_the_trajectory() -> None:
+def test_replay_of_a_store_grows_with_the_trajectory():
     sure = [{token: 1.0} for token in [5, 6, 7, 8]]
     text = Text([1, 2, 3, 4], [5, 6, 7, 8], sure, [])
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]

@@ -1,23 +1,18 @@
 """The engines suite asks everybody the same, and a row says what was measured."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from specviz.bench import engines
 from specviz.errors import BadInput
-from specviz.trace.schema import Trace
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving
 from tests.support.traces.samples import sample_trace
 
 
 @pytest.mark.slow
-def test_every_prompt_goes_to_all_and_each_has_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_prompt_goes_to_all_and_each_has_a_row(monkeypatch, capsys):
     asked: list[tuple[str, str]] = []
 
-    def run(**fields: Any) -> Trace:
+    def run(**fields):
         asked.append((fields["method"], fields["prompt"]))
         return sample_trace(6)
 

@@ -1,7 +1,5 @@
 """The first run on a GPU, as far as a machine without one can tell: its parts, their limits, and what it leaves."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -10,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -36,7 +33,7 @@ def report() -> Report:
     return Report("first run", {})
 
 
-def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row() -> None:
+def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row():
     model = tiny_llama(dtype=torch.float32)
     weights = sum(one.numel() for one in model.parameters())
     cached = 2 * 2 * 2 * 8 * 10  # keys and values of two layers, two heads of eight, ten tokens
@@ -46,7 +43,7 @@ def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row() -> 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", [CPU, EMULATED])
 @pytest.mark.parametrize("part", [clock.autoregressive, clock.draft, clock.recording])
-def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> None:
+def test_the_clock_runs_on_a_model_of_random_weights(part, name):
     found = report()
     with device_named(name) as device:
         part(found, replace(DRY, device=device))
@@ -56,9 +53,7 @@ def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> No
     assert any(row.goal is not None for row in found.rows)
 
 
-def test_libraries_that_are_too_old_are_refused_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_libraries_that_are_too_old_are_refused_before_anything_runs(monkeypatch, capsys):
     wanted = next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("transformers"))
     assert f">={'.'.join(map(str, first_run.OLDEST))}," in wanted
     monkeypatch.setattr(first_run, "version", lambda name: "5.17.0")
@@ -67,7 +62,7 @@ def test_libraries_that_are_too_old_are_refused_before_anything_runs(
     assert "transformers 5.17.0 is too old: 5.23 or newer" in capsys.readouterr().err
 
 
-def test_a_method_that_cannot_run_leaves_why() -> None:
+def test_a_method_that_cannot_run_leaves_why():
     from specviz.bench.kit import Bencher
 
     row = suites.compare(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
@@ -101,7 +96,7 @@ STUBS = {
 
 
 @pytest.mark.slow
-def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_path):
     lock = tmp_path / "lock"
     lock.touch()
     file, limits = tmp_path / "run.json", {**dict.fromkeys(STUBS, 60.0), "slow": 3.0}
@@ -119,12 +114,12 @@ def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_pa
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which ended with it
 
 
-def test_what_the_whole_time_has_no_room_for_is_not_begun(tmp_path: Path) -> None:
+def test_what_the_whole_time_has_no_room_for_is_not_begun(tmp_path):
     record = parts.run(tmp_path / "run.json", ["good"], False, 0.0, lambda line: None, limits={"good": 9.0})
     assert record["parts"]["good"]["state"] == "not begun"
 
 
-def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path: Path) -> None:
+def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path):
     file = tmp_path / "tests.xml"
     file.write_text("<testsuites><testsuite><testcase name='a'><skipped/></testcase></testsuite></testsuites>")
     with pytest.raises(SpecvizError, match="1 were skipped"):
@@ -143,14 +138,14 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, part in parts.PARTS.items() if part.module == "suites"])
-def test_a_dry_run_of_a_suite_leaves_rows(name: str, tmp_path: Path) -> None:
+def test_a_dry_run_of_a_suite_leaves_rows(name, tmp_path):
     first_run.measure(name, DRY, tmp_path / "rows.json")
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert rows and all(row["value"] is not None for row in rows), rows
 
 
 @pytest.mark.slow
-def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(tmp_path):
     file = tmp_path / "gpu_first_run.json"
     ran = script("--cpu", "--out", str(file), "--parts", "draft")
     record = json.loads(file.read_text())

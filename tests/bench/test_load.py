@@ -1,9 +1,5 @@
 """The load suite counts truly: who was served, refused, left or waited, what a file came to, and what the app was left with."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from specviz.bench import load
@@ -14,18 +10,18 @@ from tests.support.pages.served import served
 
 
 @pytest.fixture(scope="module")
-def engine() -> FakeEngine:
+def engine():
     return FakeEngine(steps=4, pace=0.02)
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[str]:
+def address(tmp_path_factory, engine):
     built, url = served(app(tmp_path_factory.mktemp("app"), engine, max_waiting=2))
     yield url
     built.close()
 
 
-def test_a_visitor_sees_what_was_asked_for_from_its_first_update_to_its_end(address: str, engine: FakeEngine) -> None:
+def test_a_visitor_sees_what_was_asked_for_from_its_first_update_to_its_end(address, engine):
     seen = Visitor(Form(address)).press(load.SHORT)
     assert seen.served and seen.first_update is not None and seen.first_step is not None and seen.over is not None
     assert seen.first_update <= seen.first_step <= seen.over and seen.decoding is not None and seen.decoding > 0
@@ -33,7 +29,7 @@ def test_a_visitor_sees_what_was_asked_for_from_its_first_update_to_its_end(addr
     assert (asked.method, asked.max_new_tokens, asked.baseline) == ("prompt_lookup", 32, False)
 
 
-def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address: str, engine: FakeEngine) -> None:
+def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address, engine):
     form = Form(address)
     engine.steps, before = 900, engine.cancelled
     seen = Visitor(form).press(load.SHORT, lambda seen: seen.first_step is not None)
@@ -42,5 +38,5 @@ def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address: str
     assert Visitor(form).press(load.SHORT).served and engine.cancelled == before + 1
 
 
-def test_a_long_trace_has_the_steps_asked_for() -> None:
+def test_a_long_trace_has_the_steps_asked_for():
     assert len(store.read(load.long_trace(120)).steps) == 120

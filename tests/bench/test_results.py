@@ -1,7 +1,5 @@
 """RESULTS.md and README say what ``assets/results.json`` says, and nothing else of ours."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,27 +18,27 @@ HEADLINES = (
 )
 
 
-def test_results_md_is_what_the_command_prints() -> None:
+def test_results_md_is_what_the_command_prints():
     file = ROOT / ".github" / "RESULTS.md"
     assert file.read_text("utf-8") == results.page(), "python -m specviz.bench.results > .github/RESULTS.md"
 
 
-def test_results_md_has_at_most_2500_words() -> None:
+def test_results_md_has_at_most_2500_words():
     assert len(re.sub(r"---:?|\|", " ", results.page()).split()) <= 2500
 
 
 @pytest.mark.parametrize("headline", HEADLINES)
-def test_readme_states_a_headline_as_it_was_measured(headline: str) -> None:
+def test_readme_states_a_headline_as_it_was_measured(headline):
     assert filled(headline) in " ".join((ROOT / "README.md").read_text("utf-8").split())
 
 
-def test_the_guide_to_devices_states_what_int8_gains() -> None:
+def test_the_guide_to_devices_states_what_int8_gains():
     text = " ".join((ROOT / ".github" / "DEVICES.md").read_text("utf-8").split())
     for said in ("{int8.alone.gain} as many tokens", "{int8.drafted.gain} with the 0.5B", "takes {int8.six.gain} as long"):
         assert filled(said) in text
 
 
-def test_readme_states_no_other_number_of_ours() -> None:
+def test_readme_states_no_other_number_of_ours():
     text = " ".join((ROOT / "README.md").read_text("utf-8").split())
     for headline in HEADLINES:
         text = text.replace(filled(headline), "")
@@ -48,7 +46,7 @@ def test_readme_states_no_other_number_of_ours() -> None:
     assert len(section) == 1 and not re.findall(r"\d\.\d", section[0])
 
 
-def test_every_file_of_weights_has_a_short_card() -> None:
+def test_every_file_of_weights_has_a_short_card():
     text = (WEIGHTS / "README.md").read_text("utf-8")
     cards = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.S | re.M))
     assert set(cards) == {file.stem for file in WEIGHTS.glob("*.safetensors")} and len(text.split()) <= 3000
@@ -57,6 +55,6 @@ def test_every_file_of_weights_has_a_short_card() -> None:
 
 
 @pytest.mark.parametrize("name", list(tables()["weights"].rows))
-def test_a_card_of_weights_states_what_was_measured(name: str) -> None:
+def test_a_card_of_weights_states_what_was_measured(name):
     card = (WEIGHTS / "README.md").read_text("utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert filled(f"**{{weights.{name}.tau}}**") in card and filled(f"gap {{weights.{name}.gap}}") in card

@@ -1,11 +1,6 @@
 """A browser for a test file, and tabs that show a trace. Playwright is looked for only when a test wants one."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +9,7 @@ from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture(scope="package")
-def browser(chromium: str) -> Iterator[Any]:
+def browser(chromium):
     """One Chromium for the tests of this folder."""
     pytest.importorskip("playwright")
     from tests.support.pages import stage as stage_page
@@ -24,7 +19,7 @@ def browser(chromium: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def visitor(browser: Any, url: str) -> Iterator[Any]:
+def visitor(browser, url):
     """A visitor of the app that the test file serves at its ``url``: each test finds the page as the one before has left it."""
     from tests.support.pages.app import AppPage
 
@@ -33,7 +28,7 @@ def visitor(browser: Any, url: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def newcomer(browser: Any, url: str) -> Iterator[Any]:
+def newcomer(browser, url):
     """A visitor whom no other test has seen."""
     from tests.support.pages.app import AppPage
 
@@ -42,13 +37,13 @@ def newcomer(browser: Any, url: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
+def show(browser, tmp_path):
     """``show(text, ...)`` opens a trace, or the plain sample, in a tab of its own; each must end without complaints."""
     from tests.support.pages.stage import StagePage
 
     tabs: list[StagePage] = []
 
-    def opened(text: str | None = None, *, size: Any = None, context: Any = None, **how: Any) -> StagePage:
+    def opened(text=None, *, size=None, context=None, **how):
         given = store.text(sample_trace(14)) if text is None else text
         tabs.append(StagePage(browser, size, **(context or {})).open(tmp_path, given, **how))
         return tabs[-1]

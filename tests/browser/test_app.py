@@ -1,11 +1,8 @@
 """The page as a visitor meets it: a recorded run that plays at once, links, themes, sizes, and every tab."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.ui.widgets import examples
 from tests.support.fakes.ui import FakeEngine, app
@@ -42,17 +39,17 @@ def drawn(visitor: AppPage, tab: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
         yield found
 
 
-def test_a_link_to_a_run_that_is_not_here_is_explained(browser: Browser, url: str) -> None:
+def test_a_link_to_a_run_that_is_not_here_is_explained(browser, url):
     with closing(AppPage(browser, url, "?trace=nowhere")) as linked:
         expect(linked.page.locator(".sp-say-error")).to_contain_text("There is no recorded run 'nowhere'")
 
 
-def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None:
+def test_the_stage_fills_a_projector_without_scrolling(visitor):
     for name in ("Text", "Learn"):
         visitor.tab(name)
         drawn(visitor, name)
@@ -64,7 +61,7 @@ def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None
     assert run["y"] + run["height"] <= 720
 
 
-def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser: Browser, url: str) -> None:
+def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser, url):
     with closing(AppPage(browser, url, viewport={"width": 390, "height": 844}, has_touch=True)) as phone:
         for name in TABS:
             phone.tab(name)
@@ -74,7 +71,7 @@ def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser: Browser, url:
             assert phone.page.evaluate(SMALLEST) == [], name
 
 
-def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(browser: Browser, url: str) -> None:
+def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(browser, url):
     with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True)) as phone:
         play, sheet = phone.page.locator("#sp-stage .sv-play"), phone.page.locator("#sp-stage .sv-inspector")
         phone.button("Tree").tap()
@@ -96,7 +93,7 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(brows
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
 
 
-def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser: Browser, url: str) -> None:
+def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser, url):
     with closing(
         AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")
     ) as phone:
@@ -110,7 +107,7 @@ def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser:
 
 
 @pytest.mark.parametrize("size", [stage_page.PROJECTOR, stage_page.PHONE], ids=["projector", "phone"])
-def test_a_few_tabs_lead_to_the_step_button_and_two_links_over_them(browser: Browser, url: str, size: dict[str, int]) -> None:
+def test_a_few_tabs_lead_to_the_step_button_and_two_links_over_them(browser, url, size):
     with closing(AppPage(browser, url, viewport=size)) as newcomer:
         page, step = newcomer.page, newcomer.button("Step")
         expect(step).to_be_visible()
@@ -121,7 +118,7 @@ def test_a_few_tabs_lead_to_the_step_button_and_two_links_over_them(browser: Bro
             assert len(reached) <= 25, reached
 
 
-def test_two_links_lead_over_the_tabs(newcomer: AppPage) -> None:
+def test_two_links_lead_over_the_tabs(newcomer):
     page = newcomer.page
     page.locator(".sp-skip").first.focus()
     page.keyboard.press("Enter")
@@ -131,7 +128,7 @@ def test_two_links_lead_over_the_tabs(newcomer: AppPage) -> None:
     assert page.evaluate("document.activeElement.matches('#sp-method select')")
 
 
-def test_arrows_go_through_the_tabs_and_the_tree_s_buttons(newcomer: AppPage) -> None:
+def test_arrows_go_through_the_tabs_and_the_tree_s_buttons(newcomer):
     page = newcomer.page
     page.get_by_role("tab", name="Text", exact=True).focus()
     page.keyboard.press("ArrowRight")
@@ -150,7 +147,7 @@ LEVELS = """[...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
 .filter((one) => one.getClientRects().length && one.checkVisibility()).map((one) => [Number(one.tagName[1]), one.textContent])"""
 
 
-def test_headings_are_in_order_on_every_tab(visitor: AppPage) -> None:
+def test_headings_are_in_order_on_every_tab(visitor):
     for name in TABS:
         visitor.tab(name)
         drawn(visitor, name)
@@ -159,7 +156,7 @@ def test_headings_are_in_order_on_every_tab(visitor: AppPage) -> None:
         assert not [pair for pair in zip(levels, levels[1:], strict=False) if pair[1][0] > pair[0][0] + 1], name
 
 
-def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(browser: Browser, url: str) -> None:
+def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(browser, url):
     with closing(AppPage(browser, url, color_scheme="dark")) as night:
         night.until("document.body.classList.contains('dark')")
         night.page.get_by_role("button", name="Use light colours").click()
@@ -168,7 +165,7 @@ def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(browser
         night.until(f"{night.stage()}.trace.steps.length > 0 && !document.body.classList.contains('dark')")
 
 
-def test_controls_can_be_reached_and_used_by_keyboard(visitor: AppPage) -> None:
+def test_controls_can_be_reached_and_used_by_keyboard(visitor):
     visitor.tab("Text")
     visitor.page.locator("#sp-prompt textarea").focus()
     reached = []
@@ -180,7 +177,7 @@ def test_controls_can_be_reached_and_used_by_keyboard(visitor: AppPage) -> None:
     assert "Examples" in reached and "Run live" in reached and any("basics" in one for one in reached)
 
 
-def test_the_focus_stays_in_a_drop_down_where_something_was_chosen(visitor: AppPage) -> None:
+def test_the_focus_stays_in_a_drop_down_where_something_was_chosen(visitor):
     visitor.tab("Text")
     box = visitor.page.locator("#sp-target input")
     first = visitor.page.locator("[role=option]:visible").first
@@ -194,7 +191,7 @@ def test_the_focus_stays_in_a_drop_down_where_something_was_chosen(visitor: AppP
     expect(box).not_to_be_focused()
 
 
-def test_an_example_is_one_click(visitor: AppPage) -> None:
+def test_an_example_is_one_click(visitor):
     prompt, temperature = examples.prompts("text")[0]
     visitor.tab("Text")
     visitor.page.locator("summary:visible", has_text="Examples").click()
@@ -203,7 +200,7 @@ def test_an_example_is_one_click(visitor: AppPage) -> None:
     expect(visitor.page.locator("#sp-basics").get_by_label("Temperature")).to_have_value(f"{temperature:g}")
 
 
-def test_choosing_a_method_shows_its_recorded_run_and_parameters_and_keeps_what_was_typed(newcomer: AppPage) -> None:
+def test_choosing_a_method_shows_its_recorded_run_and_parameters_and_keeps_what_was_typed(newcomer):
     temperature = newcomer.page.locator("#sp-basics").get_by_label("Temperature")
     newcomer.pick("#sp-method", "STAND")
     newcomer.until(f"{newcomer.stage()}.feed.name === 'stand' && {newcomer.stage()}.player.playing")
@@ -230,14 +227,14 @@ def test_choosing_a_method_shows_its_recorded_run_and_parameters_and_keeps_what_
     expect(newcomer.page.locator("#sp-own").get_by_label("Nodes")).to_have_count(0)
 
 
-def test_the_fold_explains_the_speed_and_draws_figures(visitor: AppPage) -> None:
+def test_the_fold_explains_the_speed_and_draws_figures(visitor):
     visitor.tab("Text")
     visitor.page.get_by_text("term by term").click()
     expect(visitor.page.locator("#sp-figures")).to_contain_text("predicted speed-up")
     expect(visitor.page.locator("#sp-figures .js-plotly-plot")).to_have_count(5)
 
 
-def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage) -> None:
+def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor):
     visitor.tab("Learn")
     visitor.button("Next").click()
     visitor.until(f"{visitor.stage('#sp-lesson')}.step && !{visitor.stage('#sp-lesson')}.step.bonus")
@@ -256,7 +253,7 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
         assert visitor.page.evaluate(f"[{stage}.tab, {stage}.selectedNote]") == told
 
 
-def test_lessons_are_a_path_that_remembers_what_was_learned(newcomer: AppPage) -> None:
+def test_lessons_are_a_path_that_remembers_what_was_learned(newcomer):
     newcomer.tab("Learn")
     pages = newcomer.page.locator(".sp-lesson")
     status = newcomer.page.locator(".sp-learned [role=status]")
@@ -282,7 +279,7 @@ def test_lessons_are_a_path_that_remembers_what_was_learned(newcomer: AppPage) -
     expect(status).to_have_text("0 of 4 done")
 
 
-def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor: AppPage) -> None:
+def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor):
     visitor.tab("Learn")
     visitor.page.get_by_role("button", name="Print sheet").click()
     visitor.until("document.querySelector('#sp-lesson-choice iframe').contentDocument.querySelector('.answers')")
@@ -292,7 +289,7 @@ def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor: AppPage) -> None:
     expect(sheet.locator("h1")).to_have_text("Teacher's notes")
 
 
-def test_two_runs_move_in_step(visitor: AppPage) -> None:
+def test_two_runs_move_in_step(visitor):
     visitor.tab("Compare")
     left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
     visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
@@ -305,7 +302,7 @@ def test_two_runs_move_in_step(visitor: AppPage) -> None:
     expect(visitor.page.locator(".sp-verdict")).to_contain_text(", same text")
 
 
-def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: AppPage) -> None:
+def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor):
     visitor.tab("Compare")
     left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
     visitor.until(f"{left}.span > 0 && {right}.span > 0")
@@ -327,7 +324,7 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     expect(prompt).to_have_value("My own prompt.")
 
 
-def test_a_run_is_saved_as_a_file(visitor: AppPage) -> None:
+def test_a_run_is_saved_as_a_file(visitor):
     visitor.tab("Traces")
     with visitor.page.expect_download() as waiting:
         visitor.page.get_by_role("button", name="Trace file").click()
@@ -338,7 +335,7 @@ def test_a_run_is_saved_as_a_file(visitor: AppPage) -> None:
     assert "default-src 'none'" in text
 
 
-def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage, tmp_path: Path) -> None:
+def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor, tmp_path):
     visitor.tab("Traces")
     made = lines(sample_trace(6, method="stand"))
     good, bad = tmp_path / "good.spectrace.jsonl", tmp_path / "bad.spectrace.jsonl"
@@ -348,7 +345,7 @@ def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage
         encoding="utf-8",
     )
 
-    def upload(file: Path) -> None:
+    def upload(file):
         with visitor.page.expect_file_chooser() as chooser:
             visitor.button("Choose a .spectrace.jsonl file").click()
         chooser.value.set_files(file)
@@ -364,7 +361,7 @@ def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", {}), ("dark", {"runOnly": ["color-contrast"]})], ids=["light", "dark"])
-def test_no_serious_accessibility_violation_of_ours(browser: Browser, url: str, scheme: str, rules: dict[str, list[str]]) -> None:
+def test_no_serious_accessibility_violation_of_ours(browser, url, scheme, rules):
     """The dark page is the light one in other colours."""
     axe = os.environ.get("AXE_JS", "")
     if not axe:

@@ -1,9 +1,6 @@
 """Class mode in the browser: a projector, two phones, a lesson's question from its opening to the table of answers."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,7 @@ MODULES = """() => { const svg = document.querySelector('.sp-class-join svg'), s
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     """An app that others can reach, as far as it knows: its address here is this machine's own."""
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "speculative_sampling"))
     with pytest.MonkeyPatch.context() as patch:
@@ -43,7 +40,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def projector(browser: Browser, url: str) -> Iterator[AppPage]:
+def projector(browser, url):
     with closing(AppPage(browser, url, LESSON, reduced_motion="reduce")) as found:
         found.button("Class mode").click()
         expect(found.page.locator(".sp-class-join")).to_be_visible()
@@ -71,11 +68,11 @@ def broken(page: Any) -> list[object]:
     ]
 
 
-def test_the_code_on_the_projector_leads_to_the_class(projector: AppPage) -> None:
+def test_the_code_on_the_projector_leads_to_the_class(projector):
     assert qr.text(projector.page.evaluate(MODULES)) == link(projector)
 
 
-def test_phones_answer_and_the_teacher_sets_the_pace(browser: Browser, projector: AppPage, tmp_path: Path) -> None:
+def test_phones_answer_and_the_teacher_sets_the_pace(browser, projector, tmp_path):
     phones = [joined(browser, projector) for _ in range(2)]
     expect(projector.page.locator(".sp-class-here")).to_have_text("2 phones are here")
     projector.button("Show the lesson").click()
@@ -109,7 +106,7 @@ def test_phones_answer_and_the_teacher_sets_the_pace(browser: Browser, projector
     assert projector.page.get_by_role("radio").locator("visible=true").count() > 1
 
 
-def test_a_class_survives_a_reload_of_projector_and_phone(browser: Browser, projector: AppPage) -> None:
+def test_a_class_survives_a_reload_of_projector_and_phone(browser, projector):
     phone, code = joined(browser, projector), link(projector)
     projector.page.keyboard.press("Tab")
     projector.page.keyboard.press("Enter")
@@ -130,7 +127,7 @@ def test_a_class_survives_a_reload_of_projector_and_phone(browser: Browser, proj
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_on_projector_and_phone_is_hard_to_use(browser: Browser, projector: AppPage, scheme: str) -> None:
+def test_nothing_on_projector_and_phone_is_hard_to_use(browser, projector, scheme):
     projector.page.emulate_media(color_scheme=scheme)
     phone = joined(browser, projector, color_scheme=scheme)
     assert broken(projector.page) == []
@@ -145,7 +142,7 @@ def test_nothing_on_projector_and_phone_is_hard_to_use(browser: Browser, project
     assert projector.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_an_app_for_this_machine_alone_says_how_to_share(browser: Browser, tmp_path: Path) -> None:
+def test_an_app_for_this_machine_alone_says_how_to_share(browser, tmp_path):
     folder = gallery(tmp_path / "traces", ("speculative_sampling",))
     with served(make(Settings(traces=folder), FakeEngine())) as url, closing(AppPage(browser, url, LESSON)) as page:
         page.button("Class mode").click()

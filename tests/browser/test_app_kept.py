@@ -1,9 +1,5 @@
 """A page that is reloaded keeps its form and its run, and a run whose server is gone says so."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("playwright")
@@ -18,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine(steps=1500, pace=0.05))) as found:
         yield found
 
@@ -32,7 +28,7 @@ def begin(visitor: AppPage) -> None:
     visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.steps.length >= 3")
 
 
-def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(newcomer: AppPage) -> None:
+def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(newcomer):
     begin(newcomer)
     kept = newcomer.run("trace.steps.length")
     newcomer.page.reload()
@@ -52,7 +48,7 @@ def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(newcomer: App
     newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 
-def test_a_run_whose_server_does_not_answer_says_so_until_it_does(newcomer: AppPage) -> None:
+def test_a_run_whose_server_does_not_answer_says_so_until_it_does(newcomer):
     begin(newcomer)
     error = newcomer.page.locator("#sp-stage .sv-banner.sv-error")
     newcomer.context.set_offline(True)

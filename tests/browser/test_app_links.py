@@ -1,8 +1,5 @@
 """Links in the browser: to a run of any kind, out of any tab, and an address that follows the stage that is seen."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
@@ -24,7 +21,7 @@ NAMES = ("token_recycling", "stand", "lantern_pp", "mulo_sd", "dream", "hivis")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECVIZ_CACHE", str(folder.parent))
@@ -34,7 +31,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
+def visitor(browser, url):
     with closing(AppPage(browser, url, permissions=["clipboard-read", "clipboard-write"])) as found:
         yield found
 
@@ -48,7 +45,7 @@ def address(visitor: AppPage, **parts: str | None) -> None:
     visitor.until(wanted)
 
 
-def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(browser: Browser, url: str) -> None:
+def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(browser, url):
     with closing(AppPage(browser, url, "?trace=mulo_sd&step=2")) as linked:
         stage = linked.stage("#sp-image-stage")
         expect(linked.page.get_by_role("tab", name="Image")).to_have_attribute("aria-selected", "true")
@@ -61,7 +58,7 @@ def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(browser: Browser,
         expect(linked.page.locator("#sp-method select")).to_have_value("token_recycling")
 
 
-def test_a_link_to_a_picture_s_run_never_shows_another_tab(browser: Browser, url: str) -> None:
+def test_a_link_to_a_picture_s_run_never_shows_another_tab(browser, url):
     """Every frame until the tab is open is looked at: no stage of text is seen in any."""
     watch = """() => { window.seen = [];
       const look = () => {
@@ -85,7 +82,7 @@ def test_a_link_to_a_picture_s_run_never_shows_another_tab(browser: Browser, url
         assert tab.evaluate("window.seen.length") > 0
 
 
-def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser: Browser, url: str) -> None:
+def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser, url):
     with closing(AppPage(browser, url, "?trace=hivis&step=3&tab=about")) as linked:
         expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
         linked.page.wait_for_timeout(500)
@@ -94,7 +91,7 @@ def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser: Browser, url:
         linked.until(f"{linked.stage('#sp-see-stage')}.feed.name === 'hivis' && {linked.stage('#sp-see-stage')}.cursor === 2")
 
 
-def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: AppPage) -> None:
+def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor):
     visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.cursor >= 1")
     visitor.tab("About")
     visitor.until(f"!{visitor.stage()}.player.playing")
@@ -110,7 +107,7 @@ def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: Ap
     assert not visitor.run("player.playing"), "paused by hand, and played all the same"
 
 
-def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
+def test_the_address_follows_the_stage_that_is_seen(visitor):
     address(visitor, tab=None, trace="token_recycling")
     visitor.tab("Image")
     address(visitor, tab="image", trace="lantern_pp")
@@ -125,7 +122,7 @@ def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
     address(visitor, tab=None, trace="token_recycling")
 
 
-def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -> None:
+def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor):
     visitor.tab("Traces")
     visitor.choose("#sp-run", "A run of hivis")
     expect(visitor.page.locator(".sp-facts:visible")).to_contain_text("Describe the picture")
@@ -136,7 +133,7 @@ def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -
     address(visitor, tab="vision-language", trace="hivis")
 
 
-def test_a_link_opens_a_pair_of_runs_at_its_step(browser: Browser, visitor: AppPage) -> None:
+def test_a_link_opens_a_pair_of_runs_at_its_step(browser, visitor):
     visitor.tab("Compare")
     left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
     visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
@@ -155,7 +152,7 @@ def test_a_link_opens_a_pair_of_runs_at_its_step(browser: Browser, visitor: AppP
         address(other, tab=None, trace="token_recycling", left=None, right=None)
 
 
-def test_a_link_opens_a_page_of_a_lesson(browser: Browser, visitor: AppPage) -> None:
+def test_a_link_opens_a_page_of_a_lesson(browser, visitor):
     visitor.tab("Learn")
     visitor.button("Next").click()
     address(visitor, tab="learn", at="2", trace=None)
@@ -169,12 +166,12 @@ def test_a_link_opens_a_page_of_a_lesson(browser: Browser, visitor: AppPage) -> 
         address(other, tab="learn", at="1")
 
 
-def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(browser: Browser, url: str) -> None:
+def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(browser, url):
     with closing(AppPage(browser, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
         expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")
 
 
-def test_a_live_run_is_shared_by_a_link_that_opens_its_step(browser: Browser, visitor: AppPage) -> None:
+def test_a_live_run_is_shared_by_a_link_that_opens_its_step(browser, visitor):
     visitor.tab("Text")
     visitor.button("Run live").click()
     stage = visitor.stage()
@@ -207,7 +204,7 @@ def test_a_live_run_is_shared_by_a_link_that_opens_its_step(browser: Browser, vi
         assert other.page.evaluate(f"{stage}.trace.lines.join('\\n')") == text
 
 
-def test_a_link_whose_run_is_over_says_so_and_shows_the_page(browser: Browser, url: str) -> None:
+def test_a_link_whose_run_is_over_says_so_and_shows_the_page(browser, url):
     with closing(AppPage(browser, url, "?trace=mine:aaaaaaaaaaaaaaaaaaaaaaaa&step=2")) as late:
         expect(late.page.locator(".sp-say:visible")).to_contain_text("no longer kept here")
         assert late.run("feed.name") == "token_recycling"

@@ -1,10 +1,7 @@
 """The Methods tab in the browser: lanes to search, sort and zoom, a step that opens on the stage, two trees, a live race."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.methods.registry import all_methods
 from specviz.ui.app_state import make
@@ -38,14 +35,14 @@ def shelf(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     shared = make(Settings(traces=shelf(tmp_path_factory.mktemp("app") / "traces")), FakeEngine(), lambda device: HARDWARE)
     with served(shared) as found:
         yield found
 
 
 @pytest.fixture
-def racing(browser: Browser, url: str) -> Iterator[AppPage]:
+def racing(browser, url):
     with closing(AppPage(browser, url, "?tab=methods", reduced_motion="reduce")) as found:
         expect(found.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
         yield found
@@ -62,7 +59,7 @@ def ink(racing: AppPage, lane: int) -> int:
     return int(racing.page.locator(".svf-canvas").nth(lane).evaluate(count))
 
 
-def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer: AppPage) -> None:
+def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer):
     page = newcomer.page
     scripts = "[...document.scripts].filter((one) => one.src.includes('/specviz/viewer/')).length"
     assert page.evaluate(scripts) == 1 and page.locator(".svf").count() == 0
@@ -71,7 +68,7 @@ def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer: A
     assert page.evaluate(scripts) == 2
 
 
-def test_keys_move_the_clock_by_steps_and_go_from_lane_to_lane(racing: AppPage) -> None:
+def test_keys_move_the_clock_by_steps_and_go_from_lane_to_lane(racing):
     page, lanes = racing.page, racing.page.locator(".svf-canvas")
     assert page.locator(".svf-canvas[tabindex='0']").count() == 1
     lanes.first.focus()
@@ -90,7 +87,7 @@ def test_keys_move_the_clock_by_steps_and_go_from_lane_to_lane(racing: AppPage) 
     expect(page.get_by_role("tab", name="Text", exact=True)).to_have_attribute("aria-selected", "true")
 
 
-def test_lanes_are_labelled_sorted_and_searched(racing: AppPage) -> None:
+def test_lanes_are_labelled_sorted_and_searched(racing):
     page = racing.page
     assert names(racing)[-1] == "One at a time"
     first = page.locator(".svf-lane").first
@@ -106,7 +103,7 @@ def test_lanes_are_labelled_sorted_and_searched(racing: AppPage) -> None:
     expect(page.locator(".svf-live button")).to_have_text("Race 1 live")
 
 
-def test_zoom_and_time_change_what_a_lane_shows(racing: AppPage) -> None:
+def test_zoom_and_time_change_what_a_lane_shows(racing):
     page = racing.page
     whole = ink(racing, 0)
     assert whole > 100
@@ -123,7 +120,7 @@ def test_zoom_and_time_change_what_a_lane_shows(racing: AppPage) -> None:
     expect(page.locator(".svf-time output")).not_to_have_text("0.0 µs")
 
 
-def test_a_click_opens_the_run_on_the_stage_at_that_step(racing: AppPage) -> None:
+def test_a_click_opens_the_run_on_the_stage_at_that_step(racing):
     page = racing.page
     page.get_by_label("Order of the lanes").select_option("method")
     canvas = page.locator(".svf-canvas").nth(2)
@@ -140,7 +137,7 @@ def test_a_click_opens_the_run_on_the_stage_at_that_step(racing: AppPage) -> Non
     assert "trace=race-" in page.url
 
 
-def test_two_trees_stand_side_by_side_at_one_place_of_the_text(racing: AppPage) -> None:
+def test_two_trees_stand_side_by_side_at_one_place_of_the_text(racing):
     page = racing.page
     page.get_by_label("Order of the lanes").select_option("method")
     boxes = page.locator(".svf-lane input")
@@ -165,7 +162,7 @@ def test_two_trees_stand_side_by_side_at_one_place_of_the_text(racing: AppPage) 
     expect(page.locator(".svf-pair")).to_be_hidden()
 
 
-def test_a_live_race_of_the_methods_in_sight(racing: AppPage) -> None:
+def test_a_live_race_of_the_methods_in_sight(racing):
     page = racing.page
     page.get_by_label("Search methods").fill("lookup")
     page.get_by_label("Prompt", exact=True).locator("visible=true").fill("Say hello.")
@@ -181,7 +178,7 @@ def test_a_live_race_of_the_methods_in_sight(racing: AppPage) -> None:
     assert len(names(racing)) == len(RACE) + 1
 
 
-def test_the_lanes_become_a_clip(racing: AppPage, tmp_path: Path) -> None:
+def test_the_lanes_become_a_clip(racing, tmp_path):
     racing.button("Share").click()
     with racing.page.expect_download() as download:
         racing.page.locator("#sp-sharing").get_by_role("button", name="Race, WebM").click()
@@ -190,7 +187,7 @@ def test_the_lanes_become_a_clip(racing: AppPage, tmp_path: Path) -> None:
     assert (tmp_path / "race.webm").stat().st_size > 10_000
 
 
-def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing: AppPage) -> None:
+def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing):
     page = racing.page
     page.get_by_role("button", name="Papers", exact=True).press("Enter")
     racing.until("new URL(location.href).searchParams.get('methods') === 'papers'")
@@ -213,7 +210,7 @@ def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing: AppPage) -> Non
     assert len(names(racing)) == len(RACE) + 1
 
 
-def test_it_fits_a_phone(browser: Browser, url: str) -> None:
+def test_it_fits_a_phone(browser, url):
     with closing(AppPage(browser, url, "?tab=methods", viewport=PHONE, has_touch=True)) as phone:
         expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
         fits = "document.documentElement.scrollWidth <= innerWidth"

@@ -1,16 +1,13 @@
 """The real thing: SmolLM2 decodes in the app while a browser watches."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.models import device
 from specviz.ui.app_state import make
@@ -22,12 +19,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.model]
 
 
 @pytest.fixture
-def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_float32(monkeypatch):
     """Token for token is claimed in float32; a processor made for bfloat16 would compute in that."""
     monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
 
 
-def test_a_live_run_of_the_default_model_streams_and_is_compared(browser: Browser, tmp_path: Path, in_float32: None) -> None:
+def test_a_live_run_of_the_default_model_streams_and_is_compared(browser, tmp_path, in_float32):
     shared = make(Settings(traces=gallery(tmp_path, ("prompt_lookup",))))
     with served(shared) as url, closing(AppPage(browser, url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill("Repeat exactly: one two three four five six seven eight")

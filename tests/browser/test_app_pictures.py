@@ -1,9 +1,5 @@
 """The Image and the Vision-language tab as a visitor meets them: recorded runs play there, scenes are chosen by keyboard."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("playwright")
@@ -15,7 +11,7 @@ from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from specviz.ui.widgets import examples as scene_shelf
 from tests.support.fakes.ui import FakeEngine, gallery
-from tests.support.pages.app import AppPage, served
+from tests.support.pages.app import served
 
 pytestmark = pytest.mark.browser
 
@@ -23,13 +19,13 @@ NAMES = ("token_recycling", "lantern_pp", "mulo_sd", "dream", "hivis")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
 
 
-def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: AppPage) -> None:
+def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor):
     visitor.tab("Image")
     stage = "#sp-image-stage"
     visitor.until(f"{visitor.stage(stage)}.trace.end && {visitor.stage(stage)}.width > 0")
@@ -42,9 +38,7 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
 
 
 @pytest.mark.parametrize(("title", "prefix"), [("Vision-language", "sp-see"), ("Image", "sp-image")])
-def test_a_live_run_reaches_the_stage_of_a_tab_opened_late_which_lists_it_after_a_reload(
-    newcomer: AppPage, title: str, prefix: str
-) -> None:
+def test_a_live_run_reaches_the_stage_of_a_tab_opened_late_which_lists_it_after_a_reload(newcomer, title, prefix):
     stage = newcomer.stage(f"#{prefix}-stage")
     newcomer.tab(title)
     newcomer.until(f"{stage}.trace.end")
@@ -60,7 +54,7 @@ def test_a_live_run_reaches_the_stage_of_a_tab_opened_late_which_lists_it_after_
     newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 
-def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> None:
+def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor):
     visitor.tab("Vision-language")
     chosen = scene_shelf.scenes()[2]
     shown = visitor.page.locator("#sp-see-preview img")
@@ -74,7 +68,7 @@ def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> No
     assert before != scene_shelf.address(chosen.data)
 
 
-def test_a_file_that_is_no_picture_is_refused_and_the_scene_stays(visitor: AppPage) -> None:
+def test_a_file_that_is_no_picture_is_refused_and_the_scene_stays(visitor):
     visitor.tab("Vision-language")
     before = visitor.page.locator("#sp-see-preview img").get_attribute("src")
     field = visitor.page.locator("#sp-see-upload-input, #sp-see-upload input[type=file], input[type=file][accept*='.png']").first

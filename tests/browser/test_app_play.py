@@ -1,8 +1,5 @@
 """The Play tab in the browser: bars to drag by mouse, finger and key, coins, costs, and no request after opening."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
@@ -20,13 +17,13 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
         yield found
 
 
 @pytest.fixture
-def playing(browser: Browser, url: str) -> Iterator[AppPage]:
+def playing(browser, url):
     with closing(AppPage(browser, url, "?tab=play", reduced_motion="reduce")) as found:
         expect(found.page.locator(".svp-level")).to_be_visible()
         yield found
@@ -44,7 +41,7 @@ def readouts(playing: AppPage) -> list[str]:
     return playing.page.locator(".svp-readout b").all_inner_texts()
 
 
-def test_the_script_is_fetched_when_the_tab_is_opened_and_nothing_after_that(newcomer: AppPage) -> None:
+def test_the_script_is_fetched_when_the_tab_is_opened_and_nothing_after_that(newcomer):
     page = newcomer.page
     scripts = "[...document.scripts].filter((one) => one.src.includes('/specviz/viewer/')).length"
     assert page.evaluate(scripts) == 1 and page.locator(".svp").count() == 0
@@ -61,7 +58,7 @@ def test_the_script_is_fetched_when_the_tab_is_opened_and_nothing_after_that(new
     assert [one for one in newcomer.requests if not one.startswith("data:")] == []
 
 
-def test_a_bar_follows_mouse_and_keys_and_the_others_make_room(playing: AppPage) -> None:
+def test_a_bar_follows_mouse_and_keys_and_the_others_make_room(playing):
     page = playing.page
     names = [
         one for side in "pq" for one in [f"{side} of ·{token}" for token in ("blue", "clear", "grey", "dark", "full", "low")]
@@ -89,7 +86,7 @@ def test_a_bar_follows_mouse_and_keys_and_the_others_make_room(playing: AppPage)
     assert float(readouts(playing)[0]) == pytest.approx(shared, abs=0.04)
 
 
-def test_a_thousand_coins_pile_up_to_p(playing: AppPage) -> None:
+def test_a_thousand_coins_pile_up_to_p(playing):
     playing.button("Bad").click()
     playing.button("Drop a thousand").click()
     expect(playing.page.locator(".svp-said")).to_contain_text("1000 coins")
@@ -98,7 +95,7 @@ def test_a_thousand_coins_pile_up_to_p(playing: AppPage) -> None:
     assert readouts(playing)[1] == "–"
 
 
-def test_the_first_task_can_be_done_and_its_pinned_bars_do_not_move(playing: AppPage) -> None:
+def test_the_first_task_can_be_done_and_its_pinned_bars_do_not_move(playing):
     page = playing.page
     playing.button("Try it").click()
     for pinned in ("p of ·blue", "q of ·clear"):
@@ -113,7 +110,7 @@ def test_the_first_task_can_be_done_and_its_pinned_bars_do_not_move(playing: App
     expect(page.locator(".svp-task [role=status]")).to_contain_text("Done.")
 
 
-def test_a_preset_gives_a_task_up_and_unpins_its_bars(playing: AppPage) -> None:
+def test_a_preset_gives_a_task_up_and_unpins_its_bars(playing):
     task = playing.page.locator(".svp-task")
     playing.button("Try it").click()
     expect(task).to_have_attribute("data-state", "on")
@@ -130,7 +127,7 @@ def test_a_preset_gives_a_task_up_and_unpins_its_bars(playing: AppPage) -> None:
     assert piles > floor + 50, "one coin's pile stays in its panel"
 
 
-def test_acceptance_beyond_p_is_paid_in_distortion(playing: AppPage) -> None:
+def test_acceptance_beyond_p_is_paid_in_distortion(playing):
     playing.button("Look-alikes").click()
     accepted, moved = map(float, readouts(playing))
     assert moved > 0.1
@@ -139,7 +136,7 @@ def test_acceptance_beyond_p_is_paid_in_distortion(playing: AppPage) -> None:
     assert exact == 0 and accepted - strict == pytest.approx(moved, abs=0.011)
 
 
-def test_judging_siblings_by_p_every_time_is_seen_to_be_wrong(playing: AppPage) -> None:
+def test_judging_siblings_by_p_every_time_is_seen_to_be_wrong(playing):
     playing.button("A tree").click()
     playing.button("Bad").click()
     assert readouts(playing)[1] == "0"
@@ -149,7 +146,7 @@ def test_judging_siblings_by_p_every_time_is_seen_to_be_wrong(playing: AppPage) 
     expect(playing.page.locator(".svp-said")).not_to_be_empty()
 
 
-def test_the_laboratory_moves_its_optimum_and_has_the_page_s_own_run(playing: AppPage) -> None:
+def test_the_laboratory_moves_its_optimum_and_has_the_page_s_own_run(playing):
     page = playing.page
     playing.button("What it costs").click()
     best = page.locator(".svp-best-label").first
@@ -170,7 +167,7 @@ def test_the_laboratory_moves_its_optimum_and_has_the_page_s_own_run(playing: Ap
     expect(page.get_by_label("What a pass costs")).to_have_value("page")
 
 
-def test_the_hidden_optimum_is_found_by_looking(playing: AppPage) -> None:
+def test_the_hidden_optimum_is_found_by_looking(playing):
     page = playing.page
     playing.button("What it costs").click()
     playing.button("Try it").click()
@@ -187,7 +184,7 @@ def test_the_hidden_optimum_is_found_by_looking(playing: AppPage) -> None:
     expect(status).to_contain_text("Found.")
 
 
-def test_links_open_a_level_and_leaving_the_tab_forgets_it(browser: Browser, url: str) -> None:
+def test_links_open_a_level_and_leaving_the_tab_forgets_it(browser, url):
     with closing(AppPage(browser, url, "?tab=play&play=cost")) as linked:
         expect(linked.page.locator(".svp-nav [aria-current=true]")).to_have_text("What it costs")
         linked.button("A tree").click()
@@ -206,7 +203,7 @@ def test_links_open_a_level_and_leaving_the_tab_forgets_it(browser: Browser, url
         expect(linked.page.get_by_role("tab", name="Play")).to_have_attribute("aria-selected", "true")
 
 
-def test_every_level_fits_a_phone_and_a_finger_drags(browser: Browser, url: str) -> None:
+def test_every_level_fits_a_phone_and_a_finger_drags(browser, url):
     with closing(AppPage(browser, url, "?tab=play", viewport=PHONE, has_touch=True, is_mobile=True)) as phone:
         expect(phone.page.locator(".svp-level")).to_be_visible()
         zone = phone.page.locator(".svp-zone").nth(1)

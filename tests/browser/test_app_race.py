@@ -1,8 +1,5 @@
 """The race above the stage: under way as the page opens, honest about what is not known, and out of the way when it is closed."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from specviz.trace import metrics
 from tests.support.fakes.ui import FakeEngine, app
@@ -25,7 +22,7 @@ RACE = "document.querySelector('#sp-stage').closest('.sp-front').querySelector('
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine(pace=0.1))) as found:
         yield found
 
@@ -39,7 +36,7 @@ def lanes(visitor: AppPage) -> Locator:
     return race(visitor).locator(".sv-lane")
 
 
-def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor: AppPage) -> None:
+def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor):
     visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
     assert not visitor.run("player.playing") and visitor.run("cursor") == 0
     box, tree = race(visitor).bounding_box(), visitor.page.locator("#sp-stage .sv-tree-card").bounding_box()
@@ -63,14 +60,14 @@ def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor:
     visitor.until(f"{visitor.stage()}.player.playing")
 
 
-def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer: AppPage) -> None:
+def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer):
     newcomer.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
     newcomer.run("go(3)")
     newcomer.until(f"{RACE}.hasAttribute('data-over')")
     assert newcomer.run("cursor") == 3 and not newcomer.run("player.playing")
 
 
-def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer: AppPage) -> None:
+def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer):
     newcomer.tab("Compare")
     race(newcomer).get_by_role("button", name="Show the race").click()
     expect(lanes(newcomer)).to_have_count(4)
@@ -80,7 +77,7 @@ def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer: A
         expect(lanes(newcomer).nth(lane).locator(".sv-lane-result")).not_to_be_empty()
 
 
-def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> None:
+def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor):
     race(visitor).get_by_role("button", name="Hide the race").click()
     expect(lanes(visitor).locator("visible=true")).to_have_count(0)
     visitor.page.reload()
@@ -92,14 +89,14 @@ def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> 
     expect(lanes(visitor).first).to_contain_text("1st")
 
 
-def test_whoever_wants_less_motion_sees_how_it_ended(browser: Browser, url: str) -> None:
+def test_whoever_wants_less_motion_sees_how_it_ended(browser, url):
     with closing(AppPage(browser, url, reduced_motion="reduce")) as calm:
         expect(lanes(calm).locator(".sv-lane-result")).to_contain_text(["1st", "2nd"])
         expect(race(calm).locator(".sv-race-verdict")).to_be_visible()
         expect(race(calm).get_by_role("button", name="Race", exact=True)).to_be_visible()
 
 
-def test_on_a_phone_the_lanes_leave_room_for_the_tree_and_buttons_fit_a_finger(browser: Browser, url: str) -> None:
+def test_on_a_phone_the_lanes_leave_room_for_the_tree_and_buttons_fit_a_finger(browser, url):
     with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True)) as phone:
         race(phone).get_by_role("button", name="Hide this offer").tap()
         expect(race(phone).locator(".sv-race-verdict")).to_be_visible()
@@ -114,7 +111,7 @@ def test_on_a_phone_the_lanes_leave_room_for_the_tree_and_buttons_fit_a_finger(b
         expect(race(phone).locator(".sv-race-verdict")).to_be_visible()
 
 
-def test_a_live_run_has_no_race_until_it_is_over_and_then_ends_on_its_verdict(visitor: AppPage) -> None:
+def test_a_live_run_has_no_race_until_it_is_over_and_then_ends_on_its_verdict(visitor):
     visitor.button("Run live").click()
     visitor.until(f"{visitor.stage()}.running")
     expect(race(visitor).locator(".sv-lane")).to_have_count(0)

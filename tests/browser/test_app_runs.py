@@ -1,18 +1,14 @@
 """Live runs in the browser: they stream into a stage that stays, stop at once, fail loudly, and belong to one visitor."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
 from specviz.ui.app_state import AppState
 from tests.support.fakes import chat_server
@@ -39,7 +35,7 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def serving(tmp_path_factory):
     engine = FakeEngine()
     shared = app(tmp_path_factory.mktemp("app"), engine, max_waiting=1)
     with served(shared) as url:
@@ -47,7 +43,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def running(serving: Running) -> Iterator[Running]:
+def running(serving):
     """The same app for every test, its engine as new before and idle after it."""
     vars(serving.engine).update(vars(FakeEngine(steps=40, pace=0.05)))
     yield serving
@@ -57,7 +53,7 @@ def running(serving: Running) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def url(serving: Running) -> str:
+def url(serving):
     return serving.url
 
 
@@ -71,7 +67,7 @@ def begin(visitor: AppPage, at_least: int = 2) -> None:
     visitor.until(f"{visitor.stage()}.running && {visitor.stage()}.trace.steps.length >= {at_least}")
 
 
-def test_bad_input_is_said_above_a_stage_that_stays(visitor: AppPage, running: Running) -> None:
+def test_bad_input_is_said_above_a_stage_that_stays(visitor, running):
     visitor.page.locator("#sp-prompt textarea").fill("   ")
     visitor.button("Run live").click()
     expect(visitor.page.locator(".sp-say-error")).to_contain_text("The prompt is empty")
@@ -86,7 +82,7 @@ def test_bad_input_is_said_above_a_stage_that_stays(visitor: AppPage, running: R
     expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
 
 
-def test_lines_come_one_way_and_that_goes_on_after_a_break(visitor: AppPage, running: Running) -> None:
+def test_lines_come_one_way_and_that_goes_on_after_a_break(visitor, running):
     asked = list[str]()
     running.engine.pace = 0.1
     visitor.page.route("**/specviz/tail/**", lambda one: (asked.append(one.request.url), refuse(one, len(asked)))[1])
@@ -112,7 +108,7 @@ def refuse(one: Route, count: int) -> None:
         one.continue_()
 
 
-def test_two_visitors_never_see_each_other_s_runs(visitor: AppPage, newcomer: AppPage, running: Running) -> None:
+def test_two_visitors_never_see_each_other_s_runs(visitor, newcomer, running):
     one, two = visitor, newcomer
     one.page.locator("#sp-prompt textarea").fill("Say something.")
     begin(one)
@@ -125,9 +121,7 @@ def test_two_visitors_never_see_each_other_s_runs(visitor: AppPage, newcomer: Ap
     assert one.run("feed.name") != two.run("feed.name")
 
 
-def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(
-    browser: Browser, visitor: AppPage, newcomer: AppPage, running: Running
-) -> None:
+def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(browser, visitor, newcomer, running):
     running.engine.steps = 400
     one, two = visitor, newcomer
     with closing(AppPage(browser, running.url)) as three:
@@ -142,7 +136,7 @@ def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(
         two.until(f"{two.stage()}.trace.end && {two.stage()}.trace.steps.length === 5")
 
 
-def test_closing_the_page_ends_its_run(browser: Browser, visitor: AppPage, running: Running) -> None:
+def test_closing_the_page_ends_its_run(browser, visitor, running):
     running.engine.steps, stays = 400, visitor
     leaves = AppPage(browser, running.url)
     begin(leaves)
@@ -153,7 +147,7 @@ def test_closing_the_page_ends_its_run(browser: Browser, visitor: AppPage, runni
     assert running.engine.cancelled == 1 and running.engine.most_running == 1
 
 
-def test_the_pasted_address_of_an_allowed_server_is_watched_as_it_answers(browser: Browser, tmp_path: Path) -> None:
+def test_the_pasted_address_of_an_allowed_server_is_watched_as_it_answers(browser, tmp_path):
     counts = [(0, 0), (0, 0), (3, 2), (3, 2), (3, 2), (3, 2), (7, 3), (7, 3), (9, 3), (9, 3)]
     events = [
         chat_server.piece([at], "stop" if at == 9 else None, timings={"draft_n": drafted, "draft_n_accepted": kept})

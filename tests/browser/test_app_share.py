@@ -1,10 +1,7 @@
 """The Share menu in the browser: pictures of the step without the server, and a frame for other sites."""
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +11,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
@@ -27,14 +24,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "stand"))
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
+def visitor(browser, url):
     permissions = ["clipboard-read", "clipboard-write"]
     with closing(AppPage(browser, url, "?trace=stand&step=3", permissions=permissions, reduced_motion="reduce")) as found:
         found.until(f"{found.stage()}.feed.name === 'stand' && {found.stage()}.cursor === 2")
@@ -50,7 +47,7 @@ def saved(visitor: AppPage, way: str, folder: Path) -> Path:
     return folder / download.value.suggested_filename
 
 
-def test_the_picture_is_the_tree_on_the_stage_with_its_title_legend_and_looks(visitor: AppPage, tmp_path: Path) -> None:
+def test_the_picture_is_the_tree_on_the_stage_with_its_title_legend_and_looks(visitor, tmp_path):
     asked: list[str] = []
     visitor.page.on("request", lambda request: asked.append(request.url))
     file = saved(visitor, "Picture, SVG", tmp_path)
@@ -69,14 +66,14 @@ def test_the_picture_is_the_tree_on_the_stage_with_its_title_legend_and_looks(vi
     assert any(f"stroke: {accepted}" in (path.get("style") or "") for path in root.iter(f"{SVG}path"))
 
 
-def test_the_same_as_pixels_and_in_motion(visitor: AppPage, tmp_path: Path) -> None:
+def test_the_same_as_pixels_and_in_motion(visitor, tmp_path):
     assert saved(visitor, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
     clip = saved(visitor, "Clip, WebM", tmp_path)
     assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
     assert visitor.run("cursor") == 2 and visitor.run("within") == 1
 
 
-def test_the_race_as_a_clip_of_the_stage_and_of_all_methods(visitor: AppPage, tmp_path: Path) -> None:
+def test_the_race_as_a_clip_of_the_stage_and_of_all_methods(visitor, tmp_path):
     clip = saved(visitor, "Race, WebM", tmp_path)
     assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
     visitor.page.keyboard.press("Escape")
@@ -91,7 +88,7 @@ def test_the_race_as_a_clip_of_the_stage_and_of_all_methods(visitor: AppPage, tm
     visitor.button("Share").click()
 
 
-def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser: Browser, visitor: AppPage, url: str) -> None:
+def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser, visitor, url):
     visitor.page.locator("#sp-sharing").get_by_role("button", name="Copy embed code").click()
     expect(visitor.page.locator("#sp-linked")).to_have_text("Embed code copied.")
     code = visitor.page.evaluate("navigator.clipboard.readText()")
@@ -111,7 +108,7 @@ def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_menu_has_no_barriers(visitor: AppPage, width: int) -> None:
+def test_the_menu_has_no_barriers(visitor, width):
     visitor.page.set_viewport_size({"width": width, "height": 800})
     expect(visitor.page.locator("#sp-sharing")).to_be_visible()
     box = visitor.page.locator("#sp-sharing").bounding_box()

@@ -1,9 +1,6 @@
 """The story in the browser: the offer to a first visitor, a figure that follows the chapters, keys, links, and its doors."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -11,7 +8,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
@@ -26,7 +23,7 @@ OUTLINE = """() => [...document.querySelectorAll("h1, h2, h3, h4")].filter((one)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
         yield found
 
@@ -39,13 +36,13 @@ def at_chapter(page: AppPage, number: int) -> None:
 
 
 @pytest.fixture
-def reader(browser: Browser, url: str) -> Iterator[AppPage]:
+def reader(browser, url):
     with closing(AppPage(browser, url, "?tab=story", reduced_motion="reduce")) as found:
         at_chapter(found, 1)
         yield found
 
 
-def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_its_tab(browser: Browser, url: str) -> None:
+def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_its_tab(browser, url):
     with closing(AppPage(browser, url)) as page:
         offer = page.page.locator(".sp-offer").first
         expect(offer).to_be_visible()
@@ -63,7 +60,7 @@ def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_it
         assert page.page.evaluate(SCRIPTS) == 2
 
 
-def test_the_offer_opens_the_story_and_a_link_brings_no_offer(browser: Browser, url: str) -> None:
+def test_the_offer_opens_the_story_and_a_link_brings_no_offer(browser, url):
     with closing(AppPage(browser, url)) as page:
         page.page.get_by_role("link", name="The story in five minutes").click()
         at_chapter(page, 1)
@@ -74,7 +71,7 @@ def test_the_offer_opens_the_story_and_a_link_brings_no_offer(browser: Browser, 
         expect(linked.page.locator(".sp-offer").first).to_be_hidden()
 
 
-def test_the_figure_follows_the_chapters_as_one_scrolls(reader: AppPage) -> None:
+def test_the_figure_follows_the_chapters_as_one_scrolls(reader):
     for number in range(2, 11):
         reader.page.evaluate("(at) => document.querySelector(`[data-chapter='${at}']`).scrollIntoView()", number)
         at_chapter(reader, number)
@@ -82,7 +79,7 @@ def test_the_figure_follows_the_chapters_as_one_scrolls(reader: AppPage) -> None
     at_chapter(reader, 1)
 
 
-def test_the_stage_is_driven_to_the_phase_of_each_chapter(reader: AppPage) -> None:
+def test_the_stage_is_driven_to_the_phase_of_each_chapter(reader):
     page = reader.page
     seen = {}
     for number, name in ((5, "draft"), (6, "verify"), (7, "judge"), (8, "commit")):
@@ -99,7 +96,7 @@ def test_the_stage_is_driven_to_the_phase_of_each_chapter(reader: AppPage) -> No
     assert seen["commit"]["rejected"] == 4, "two after the last kept guess, two on the way"
 
 
-def test_keys_go_from_chapter_to_chapter_and_leave_controls_their_own(reader: AppPage) -> None:
+def test_keys_go_from_chapter_to_chapter_and_leave_controls_their_own(reader):
     page = reader.page
     page.locator(".sst").focus()
     for number, key in ((2, "Space"), (3, "PageDown"), (4, "ArrowRight"), (3, "PageUp"), (2, "ArrowLeft"), (1, "Shift+Space")):
@@ -116,13 +113,13 @@ def test_keys_go_from_chapter_to_chapter_and_leave_controls_their_own(reader: Ap
     at_chapter(reader, 7)
 
 
-def test_a_link_opens_a_chapter_alone_or_with_its_tab(browser: Browser, url: str) -> None:
+def test_a_link_opens_a_chapter_alone_or_with_its_tab(browser, url):
     for query, number in (("?story=3", 3), ("?tab=story&story=8", 8), ("?tab=story&story=99", 10), ("?tab=story&story=x", 1)):
         with closing(AppPage(browser, url, query, reduced_motion="reduce")) as linked:
             at_chapter(linked, number)
 
 
-def test_the_figure_moves_until_it_is_told_not_to(browser: Browser, url: str) -> None:
+def test_the_figure_moves_until_it_is_told_not_to(browser, url):
     with closing(AppPage(browser, url, "?story=1")) as page:
         clock = page.page.locator(".sst-figure .sv-lane-clock").first
         expect(page.button("Skip")).to_be_visible()
@@ -135,7 +132,7 @@ def test_the_figure_moves_until_it_is_told_not_to(browser: Browser, url: str) ->
         assert page.page.locator(".sst [role=status]:not([aria-live=off])").count() == 0, "it announces nothing by itself"
 
 
-def test_its_doors_lead_to_the_run_and_to_one_s_own_prompt(reader: AppPage) -> None:
+def test_its_doors_lead_to_the_run_and_to_one_s_own_prompt(reader):
     page = reader.page
     page.locator(".sst-nav a").nth(9).click()
     at_chapter(reader, 10)
@@ -148,7 +145,7 @@ def test_its_doors_lead_to_the_run_and_to_one_s_own_prompt(reader: AppPage) -> N
         expect(page.get_by_role("tab", name=tab, exact=True)).to_have_attribute("aria-selected", "true")
 
 
-def test_on_a_phone_the_figure_stays_above_the_text(browser: Browser, url: str) -> None:
+def test_on_a_phone_the_figure_stays_above_the_text(browser, url):
     with closing(
         AppPage(browser, url, "?story=2", viewport=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")
     ) as phone:
@@ -168,7 +165,7 @@ def test_on_a_phone_the_figure_stays_above_the_text(browser: Browser, url: str) 
         assert phone.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-def test_headings_are_in_order_and_axe_finds_nothing(browser: Browser, url: str) -> None:
+def test_headings_are_in_order_and_axe_finds_nothing(browser, url):
     axe = os.environ.get("AXE_JS", "")
     for scheme in ("light", "dark"):
         with closing(AppPage(browser, url, "?story=1", color_scheme=scheme, reduced_motion="reduce")) as page:

@@ -1,7 +1,5 @@
 """The stage outside the app, as CONTRIBUTING shows it: in another Gradio app, and as an element of a plain page."""
 
-from __future__ import annotations
-
 import re
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.viewer import bundle
@@ -31,7 +29,7 @@ def example(language: str) -> str:
     return found[1]
 
 
-def test_in_another_gradio_app(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_another_gradio_app(browser, monkeypatch):
     monkeypatch.chdir(ROOT)
     code = example("python").replace(
         "demo.launch(", 'demo.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", '
@@ -41,14 +39,14 @@ def test_in_another_gradio_app(browser: Browser, monkeypatch: pytest.MonkeyPatch
     demo = names["demo"]
     try:
         with closing(browser.new_page()) as page:  # Gradio's own theme asks other sites for fonts
-            page.goto(demo.local_url)  # type: ignore[attr-defined]
+            page.goto(demo.local_url)
             expect(page.locator("svg.sv-tree .sv-node").first).to_be_visible()
             expect(page.locator(".sv-title")).to_have_text("EAGLE-3")
     finally:
-        demo.close()  # type: ignore[attr-defined]
+        demo.close()
 
 
-def test_as_an_element_of_a_plain_page(browser: Browser, tmp_path: Path) -> None:
+def test_as_an_element_of_a_plain_page(browser, tmp_path):
     (tmp_path / "specviz.js").write_text(bundle.script(), encoding="utf-8")
     trace = sample_trace(6)
     lines = bundle.embedded(store.text(trace))

@@ -1,18 +1,12 @@
 """A trace in a notebook: the stage in a frame on somebody else's page, opened at a step, deaf to what tokens say."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from specviz.viewer.replay import COMPRESS_ABOVE, Frame
+from specviz.viewer.replay import COMPRESS_ABOVE
 from tests.support.pages.stage import PROJECTOR, patient
 from tests.support.traces.made import hostile
 from tests.support.traces.samples import sample_trace
@@ -21,12 +15,12 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def notebook(browser: Any, tmp_path: Path) -> Iterator[Any]:
+def notebook(browser, tmp_path):
     """``notebook(shown)`` is a page with that in it, as a notebook would put it there; it must ask nothing of the network."""
     context = browser.new_context(viewport=PROJECTOR)
     told: list[str] = []
 
-    def opened(shown: Frame) -> Page:
+    def opened(shown):
         page = patient(context.new_page())
         page.on("request", lambda one: told.append(one.url))
         page.on("console", lambda one: told.append(one.text) if one.type == "error" else None)
@@ -42,7 +36,7 @@ def notebook(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["plain", "compressed"])
-def test_the_stage_stands_in_a_notebook_at_the_step_that_was_asked_for(notebook: Any, long: bool) -> None:
+def test_the_stage_stands_in_a_notebook_at_the_step_that_was_asked_for(notebook, long):
     trace = hostile(sample_trace(400, nodes=40) if long else sample_trace(8))
     shown = trace.show(step=5)
     assert ("data-gzip" in shown.page) == long, f"a trace is compressed above {COMPRESS_ABOVE} letters"

@@ -1,7 +1,5 @@
 """The stage in a real browser: it plays, scrubs, explains, and nothing a trace says does harm."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("playwright")
@@ -9,7 +7,6 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import Open
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
 
@@ -18,7 +15,7 @@ pytestmark = pytest.mark.browser
 SAMPLE = store.text(sample_trace(14))
 
 
-def test_play_again_starts_from_the_first_step(show: Open) -> None:
+def test_play_again_starts_from_the_first_step(show):
     tab = show(speed=0.02)
     tab.go(13)
     tab.page.get_by_role("button", name="Play").click()
@@ -26,13 +23,13 @@ def test_play_again_starts_from_the_first_step(show: Open) -> None:
     assert tab.step() < 13
 
 
-def test_a_reader_who_wants_less_motion_is_not_played_to(show: Open) -> None:
+def test_a_reader_who_wants_less_motion_is_not_played_to(show):
     tab = show(autoplay=True, speed=1, context={"reduced_motion": "reduce"})
     tab.page.wait_for_timeout(300)
     assert tab.step() == 0
 
 
-def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
+def test_scrubbing_moves_text_tree_and_inspector_together(show):
     tab = show()
     tab.page.get_by_label("Step", exact=True).fill("4")
     expect(tab.page.locator(".sv-tree-card .sv-card-title")).to_contain_text("Step 5 of 14")
@@ -42,7 +39,7 @@ def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
     expect(tab.page.locator(".sv-tree .sv-is-bonus").last).to_contain_text(bonus)
 
 
-def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
+def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show):
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), method="speculative_sampling"))
     tab.page.locator('.sv-tree [data-id="4"]').click()
     inspector = tab.page.locator(".sv-inspector")
@@ -54,7 +51,7 @@ def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
     expect(tab.page.locator('[data-id="bonus"][aria-selected="true"]')).to_have_count(1)
 
 
-def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
+def test_hovering_shows_the_numbers_without_a_click(show):
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
     tip = tab.page.locator(".sv-tooltip")
     tab.page.locator('.sv-tree [data-id="4"]').hover()
@@ -69,7 +66,7 @@ def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
     expect(tip).to_be_hidden()
 
 
-def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
+def test_a_click_on_a_word_or_on_the_overview_goes_there(show):
     tab = show()
     tab.page.locator('.sv-step-tokens[data-step="7"] .sv-token').first.click()
     assert tab.step() == 7
@@ -78,7 +75,7 @@ def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
     assert tab.step() == 0
 
 
-def test_whatever_a_token_says_stays_text(show: Open) -> None:
+def test_whatever_a_token_says_stays_text(show):
     tab = show(cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]]))
     for tabs in ("verdict", "method"):
         tab.run("(tab) => { stage.stage.set({ tab }); stage.flush(); }", tabs)
@@ -104,14 +101,14 @@ def test_whatever_a_token_says_stays_text(show: Open) -> None:
         ("time_limit", "The run reached its time limit."),
     ],
 )
-def test_a_run_that_broke_off_says_so_loudly(show: Open, reason: str, told: str) -> None:
+def test_a_run_that_broke_off_says_so_loudly(show, reason, told):
     text = cases.text([cases.run(), cases.chain(0), cases.end(2, reason, "The drafter broke.")])
     tab = show(text)
     expect(tab.page.locator(".sv-banner")).to_contain_text(told)
     expect(tab.page.locator(".sv-banner")).to_contain_text("The 1 step up to there are kept" if reason else "")
 
 
-def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
+def test_before_the_first_run_the_stage_says_what_to_do(show):
     tab = show("")
     expect(tab.page.locator(".sv-empty")).to_contain_text("No run yet")
     expect(tab.page.get_by_role("button", name="Play")).to_be_disabled()
@@ -121,7 +118,7 @@ def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
     expect(tab.page.locator(".sv-spinner")).to_be_visible()
 
 
-def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
+def test_two_stages_share_a_page_without_sharing_a_state(show):
     tab = show()
     ids = tab.run("""(text) => {
       const host = document.body.appendChild(document.createElement("div"));
@@ -135,7 +132,7 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
     assert tab.run("second.stage.cursor") == 3
 
 
-def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_something(show: Open) -> None:
+def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_something(show):
     tab = show(cases.trace(cases.bushy(0)))
     frame = "document.querySelector('.sv-scroll')"
     tab.run("stage.flush()")  # the frame's size may still be told
@@ -160,7 +157,7 @@ def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_s
     assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
 
 
-def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(show: Open) -> None:
+def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(show):
     short = show()
     lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
     assert short.run(f"[{lanes}.zoom.on, {lanes}.at.from, {lanes}.at.to >= {lanes}.stage.total]") == [False, 0, True]
@@ -191,7 +188,7 @@ def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(sho
     assert tab.run(seen) == [0, 419]
 
 
-def test_the_lanes_follow_a_long_run_that_is_going_on(show: Open) -> None:
+def test_the_lanes_follow_a_long_run_that_is_going_on(show):
     tab = show("")
     known = lines(sample_trace(420))
     tab.follow(known[:200])
@@ -201,7 +198,7 @@ def test_the_lanes_follow_a_long_run_that_is_going_on(show: Open) -> None:
         assert tab.run(f"{lanes}.stage.total <= {lanes}.at.to && {lanes}.drawn === {lanes}.stage.trace.steps.length")
 
 
-def test_a_step_of_a_line_end_alone_can_be_seen_and_a_distribution_s_rule_says_so(show: Open) -> None:
+def test_a_step_of_a_line_end_alone_can_be_seen_and_a_distribution_s_rule_says_so(show):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, "\n", "accepted", 0.6, 0.7, 0.9, 0.2)]
     tab = show(cases.trace(cases.step(0, nodes, [1], [1, 9, " b", 0.5, "target"], rule="ratio")))
     expect(tab.page.locator(".sv-strip .sv-line-end")).to_have_count(1)

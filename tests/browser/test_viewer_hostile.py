@@ -1,7 +1,5 @@
 """Files that are valid and made to keep a page busy: each is drawn, or said to be too much; the page goes on answering."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,7 +38,7 @@ Drawn = Callable[[list[dict[str, Any]]], Page]
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any) -> Iterator[Page]:
+def page(browser):
     """A page with the stage, which is shown one file after the other."""
     page = browser.new_page(viewport=PROJECTOR)
     page.set_content('<main id="stage" style="height: 700px"></main>')
@@ -51,10 +49,10 @@ def page(browser: Any) -> Iterator[Page]:
 
 
 @pytest.fixture
-def drawn(page: Page) -> Drawn:
+def drawn(page):
     """``drawn(records)`` shows every step of a trace and comes back once the page has answered for each."""
 
-    def visit(records: list[dict[str, Any]]) -> Page:
+    def visit(records):
         page.evaluate(VISIT, cases.text(records))
         page.wait_for_function("window.done", timeout=2000 * PATIENCE)
         assert page.evaluate("window.faults") == []
@@ -88,12 +86,12 @@ def waves(*each: int, island: tuple[int, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wave", [1_000_000_000, 9_007_199_254_740_993, 5, -1])
-def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, wave: int) -> None:
+def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn, wave):
     page = drawn(valid([image_run(2, 2), picture_step(waves(0, 0, wave, 0, island=(3,)))]))
     assert "more than a page can draw" in page.inner_text(".sv-note") and "waves" in page.inner_text(".sv-note")
 
 
-def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn: Drawn) -> None:
+def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn):
     note = {
         "type": "overlap",
         "positions": [{"node": 0, "tokens": [], "texts": ["a"] * 9000, "p": [0.1], "q": [0.1], "overlap": 0.1}],
@@ -102,18 +100,18 @@ def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn: Drawn) -> None:
     assert page.locator(".sv-note *").count() < 4100
 
 
-def test_a_picture_too_large_to_draw_is_said_and_the_steps_are_shown(drawn: Drawn) -> None:
+def test_a_picture_too_large_to_draw_is_said_and_the_steps_are_shown(drawn):
     page = drawn(valid([image_run(65535, 65535), picture_step({"type": "x"}, grid=(65535, 65000))]))
     assert "65535 × 65535 codes, which is more than a page can draw" in page.inner_text(".sv-banners")
     assert page.locator(".sv-tree [data-id]").count() == 5
 
 
-def test_a_code_outside_the_picture_has_no_cell(drawn: Drawn) -> None:
+def test_a_code_outside_the_picture_has_no_cell(drawn):
     page = drawn(valid([image_run(2, 2), picture_step({"type": "x"}, grid=(65535, 65000))]))
     assert page.evaluate("handle.stage.panels.find((one) => one.cells).cells.length") == 0
 
 
-def test_a_text_too_long_for_the_strip_ends_in_a_sentence(page: Page) -> None:
+def test_a_text_too_long_for_the_strip_ends_in_a_sentence(page):
     chain = [cases.node(-1, "r", "root"), *(cases.node(place, "word", "accepted") for place in range(500))]
     steps = [cases.step(index, chain, list(range(1, 501)), None) for index in range(20)]
     page.evaluate("(text) => { handle.update(text); handle.flush(); }", cases.text([cases.run(), *steps]))
@@ -141,7 +139,7 @@ def worse(note: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**note, name: [None, {}, [], "x", *value]}
 
 
-def test_no_number_in_a_note_keeps_the_page_from_answering(drawn: Drawn) -> None:
+def test_no_number_in_a_note_keeps_the_page_from_answering(drawn):
     for kind, (run, step) in noted().items():
         note = next(one for one in step["notes"] if one["type"] == kind)
         steps = [{**step, "seq": at + 1, "index": at, "notes": [made]} for at, made in enumerate(worse(note))]

@@ -1,17 +1,14 @@
 """A run that is going on: every step arrives, nothing is mounted anew, and looking back is allowed."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.support.pages import stage as stage_page
 from tests.support.pages.stage import PHONE, StagePage
@@ -26,7 +23,7 @@ FIRST = [json.dumps(cases.run()), json.dumps(cases.chain(0))]
 
 
 @pytest.fixture
-def tab(browser: Browser, tmp_path: Path) -> Iterator[StagePage]:
+def tab(browser, tmp_path):
     opened = StagePage(browser).open(tmp_path, "")
     yield opened
     opened.close()
@@ -47,7 +44,7 @@ def grow(tab: StagePage, start: int, stop: int) -> None:
     )
 
 
-def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab: StagePage) -> None:
+def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab):
     grow(tab, 0, 3)
     tab.run("window.before = { root: document.querySelector('.specviz'), svg: document.querySelector('.sv-tree'), "
             "word: document.querySelector('.sv-token') }")  # fmt: skip
@@ -61,7 +58,7 @@ def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab: StagePage) -> Non
     assert tab.run("stage.stage.trace.problems") == []
 
 
-def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> None:
+def test_while_the_prompt_is_read_the_stage_waits_visibly(tab):
     grow(tab, 0, 1)
     expect(tab.page.locator(".sv-empty")).to_contain_text("reading the prompt")
     expect(tab.page.locator(".sv-spinner")).to_be_visible()
@@ -70,7 +67,7 @@ def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> Non
     expect(tab.page.locator(".sv-spinner")).to_be_hidden()
 
 
-def test_looking_back_stops_following_until_asked(tab: StagePage) -> None:
+def test_looking_back_stops_following_until_asked(tab):
     grow(tab, 0, 20)
     assert tab.step() == 18
     tab.page.locator(".specviz").focus()
@@ -84,7 +81,7 @@ def test_looking_back_stops_following_until_asked(tab: StagePage) -> None:
     assert tab.step() == 38
 
 
-def test_playing_catches_up_with_a_live_run_and_follows_it(tab: StagePage) -> None:
+def test_playing_catches_up_with_a_live_run_and_follows_it(tab):
     grow(tab, 0, 20)
     tab.go(15)
     tab.run("stage.stage.player.speed = 10")
@@ -97,7 +94,7 @@ def test_playing_catches_up_with_a_live_run_and_follows_it(tab: StagePage) -> No
 PLAIN = "stage.stage.panels.find((one) => one.constructor.name === 'Overview').plain"
 
 
-def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> None:
+def test_the_baseline_arrives_last_and_shows_what_was_saved(tab):
     first = json.loads(LINES[-1])
     plain = {**first, "baseline": None}
     tab.follow([*LINES[:-1], json.dumps(plain)])
@@ -107,7 +104,7 @@ def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> N
     expect(tab.page.locator(".sv-run .sv-card-title")).to_contain_text("baseline")
 
 
-def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> None:
+def test_an_error_after_some_steps_keeps_them_on_the_stage(tab):
     tab.follow(FIRST)
     tab.follow([], error="The engine broke.")
     expect(tab.page.locator(".sv-banner.sv-error")).to_have_text("The engine broke.")
@@ -116,7 +113,7 @@ def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> No
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [stage_page.PROJECTOR, PHONE])
-def test_axe_finds_nothing_serious(browser: Browser, tmp_path: Path, theme: str, size: dict[str, int]) -> None:
+def test_axe_finds_nothing_serious(browser, tmp_path, theme, size):
     script = os.environ.get("AXE_JS", "")
     if not Path(script).is_file():
         pytest.skip("no axe-core here: set AXE_JS to the path of axe.min.js (npm install axe-core@4.14)")

@@ -1,7 +1,5 @@
 """One step as a motion: what it shows when, what stops it, what it costs, and that it ends in the picture of every day."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import Open, StagePage
+from tests.support.pages.stage import StagePage
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
 
@@ -25,7 +23,7 @@ def seek(tab: StagePage, step: int, t: float) -> None:
     tab.run(SEEK, [step, t])
 
 
-def test_slow_motion_plays_one_step_and_ends_in_the_usual_picture(show: Open) -> None:
+def test_slow_motion_plays_one_step_and_ends_in_the_usual_picture(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1)))
     picture = "document.querySelector('.sv-tree').outerHTML.replace(/sv-hatch-\\d+/g, '')"
     tab.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))")
@@ -51,7 +49,7 @@ def test_slow_motion_plays_one_step_and_ends_in_the_usual_picture(show: Open) ->
     expect(tab.page.locator(".sv-step-clock")).to_be_hidden()
 
 
-def test_the_clocks_can_be_dragged_and_stepped_through(show: Open) -> None:
+def test_the_clocks_can_be_dragged_and_stepped_through(show):
     tab = show(cases.trace(cases.chain(0, 4, 2), cases.chain(1, 4, 2)))
     tab.page.get_by_role("button", name="Animate step").click()
     tab.page.get_by_label("Step", exact=True).fill("1.4")
@@ -79,7 +77,7 @@ def test_the_clocks_can_be_dragged_and_stepped_through(show: Open) -> None:
     expect(tab.page.locator(".sv-scale")).to_contain_text("Teaching scale: draft 34 %")
 
 
-def test_the_text_comes_into_the_output_with_the_commit(show: Open) -> None:
+def test_the_text_comes_into_the_output_with_the_commit(show):
     tab = show(cases.trace(cases.chain(0, 4, 2)))
     shown = "[...document.querySelectorAll('.sv-strip .sv-token')].map((one) => getComputedStyle(one).visibility === 'visible')"
     seek(tab, 0, 0.7)
@@ -100,7 +98,7 @@ def test_the_text_comes_into_the_output_with_the_commit(show: Open) -> None:
     expect(tab.page.locator(".sv-flight")).to_have_count(0)
 
 
-def test_a_picture_gets_its_codes_with_the_commit(show: Open) -> None:
+def test_a_picture_gets_its_codes_with_the_commit(show):
     tab = show(store.unpacked(ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl.gz").decode("utf-8"))
     head = tab.page.locator(".sv-picture .sv-card-title")
     before = tab.run("stage.stage.trace.steps[0].emitted.length + stage.stage.trace.steps[1].emitted.length")
@@ -110,7 +108,7 @@ def test_a_picture_gets_its_codes_with_the_commit(show: Open) -> None:
     expect(head).to_contain_text(f"code {before + tab.run('stage.stage.step.emitted.length')} of 256")
 
 
-def test_it_is_off_for_a_reader_who_wants_less_motion(show: Open) -> None:
+def test_it_is_off_for_a_reader_who_wants_less_motion(show):
     tab = show(context={"reduced_motion": "reduce"}, speed=0.02)
     expect(tab.page.get_by_role("button", name="Animate step")).to_be_disabled()
     tab.page.locator(".specviz").focus()
@@ -121,7 +119,7 @@ def test_it_is_off_for_a_reader_who_wants_less_motion(show: Open) -> None:
     expect(tab.page.locator(".sv-step-clock")).to_be_hidden()
 
 
-def test_slow_playback_moves_and_fast_playback_does_not(show: Open) -> None:
+def test_slow_playback_moves_and_fast_playback_does_not(show):
     tab = show(autoplay=True, speed=0.02)
     expect(tab.page.locator(".sv-step-clock")).to_be_visible()
     tab.until("stage.stage.within < 1")
@@ -131,7 +129,7 @@ def test_slow_playback_moves_and_fast_playback_does_not(show: Open) -> None:
     assert tab.run("stage.stage.within") == 1
 
 
-def test_a_live_run_is_not_slowed_down(show: Open) -> None:
+def test_a_live_run_is_not_slowed_down(show):
     tab = show("")
     tab.run("stage.stage.slow = true")
     tab.follow([])
@@ -140,13 +138,13 @@ def test_a_live_run_is_not_slowed_down(show: Open) -> None:
     assert tab.run("[stage.stage.cursor, stage.stage.within, stage.stage.follow]") == [10, 1, True]
 
 
-def test_a_frame_of_a_large_tree_has_nothing_laid_out(show: Open) -> None:
+def test_a_frame_of_a_large_tree_has_nothing_laid_out(show):
     """The figure this prints is the script's part of a frame; that no frame within a moment is laid out is asserted."""
     tab = show(store.unpacked(ROOT / "assets" / "traces" / "token_recycling.spectrace.jsonl.gz").decode("utf-8"))
     measured = tab.page.context.new_cdp_session(tab.page)
     measured.send("Performance.enable")
 
-    def layouts() -> int:
+    def layouts():
         return int(
             next(one["value"] for one in measured.send("Performance.getMetrics")["metrics"] if one["name"] == "LayoutCount")
         )

@@ -1,7 +1,5 @@
 """Every note of every recording is drawn, read without scrolling at a projector's size, and not cut off on a phone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 
 from specviz.trace import store
-from tests.support.pages.stage import PHONE, PROJECTOR, Open
+from tests.support.pages.stage import PHONE, PROJECTOR
 from tests.support.traces.recordings import RECORDINGS, name
 
 pytestmark = pytest.mark.browser
@@ -67,7 +65,7 @@ CHECK = """async ([text, steps, smallest, down]) => {
 }"""
 
 
-def test_notes_need_no_scrolling_and_are_not_cut_off(show: Open) -> None:
+def test_notes_need_no_scrolling_and_are_not_cut_off(show):
     tab, wrong = show(), list[str]()
     texts = {name(path): store.text(store.read(path)) for path in RECORDINGS}
     windows = {"projector": (PROJECTOR, 1), "app": (IN_THE_APP, 2), "large app": (IN_A_LARGE_APP, 1), "phone": (PHONE, 2)}

@@ -1,7 +1,5 @@
 """The picture pane of an image run in a real browser: it fills as the run plays, and cells and tree nodes find each other."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -14,7 +12,7 @@ from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.support.pages.stage import Open, StagePage
+from tests.support.pages.stage import StagePage
 from tests.support.traces.image_runs import GRID, image_trace
 
 pytestmark = pytest.mark.browser
@@ -73,7 +71,7 @@ def cell_of(tab: StagePage, mark: str) -> int:
     return int(row) * GRID + int(column)
 
 
-def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
+def test_the_grid_fills_while_a_recorded_run_plays(show):
     tab = show(text(), autoplay=True, speed=0.02)
     head = tab.page.locator(".sv-picture .sv-card-title")
     assert tab.run(PAUSED) < 0.9
@@ -89,7 +87,7 @@ def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
     assert tab.run(PAINTED) == pytest.approx(first / CODES, abs=0.01)
 
 
-def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
+def test_every_cell_is_marked_with_how_it_came_to_be(show):
     tab, trace = show(text()), image_trace()
     tab.go(len(trace.steps) - 1)
     tab.run("stage.pick(stage.stage.node); stage.flush()")
@@ -105,7 +103,7 @@ def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
     assert tab.page.locator(".sv-picture-summary > span").all_inner_texts()[:4] == said.split(", ")
 
 
-def test_a_click_on_a_cell_selects_its_step_and_its_node(show: Open) -> None:
+def test_a_click_on_a_cell_selects_its_step_and_its_node(show):
     tab, found = show(text()), places(image_trace())
     tab.go(len(image_trace().steps) - 1)
     drafted = next(place for place, (_, node) in found.items() if node != "bonus" and place > GRID)
@@ -118,7 +116,7 @@ def test_a_click_on_a_cell_selects_its_step_and_its_node(show: Open) -> None:
         tab.go(len(image_trace().steps) - 1)
 
 
-def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show: Open) -> None:
+def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show):
     tab, trace = show(text()), image_trace()
     step = next(step for step in trace.steps if step.path and any(one.status == "rejected" for one in step.nodes))
     tab.go(step.index)
@@ -130,7 +128,7 @@ def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show: Ope
         assert cell_of(tab, f".sv-picture {mark}") == grid[0] * GRID + grid[1]
 
 
-def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
+def test_the_plain_picture_has_no_marks_and_the_same_pixels(show):
     tab = show(text())
     tab.go(len(image_trace().steps) - 1)
     tab.until(f"{PAINTED} === 1")
@@ -148,7 +146,7 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
     assert signs(tab) > CODES / 2
 
 
-def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_step(show: Open) -> None:
+def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_step(show):
     tab = show(text())
     marks = tab.page.locator(".sv-picture-marks .sv-cell-mark")
     tab.go(tab.steps() - 2)
@@ -163,7 +161,7 @@ def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_st
     expect(marks).to_have_count(0)
 
 
-def test_a_code_is_shown_as_its_patch_wherever_it_is_named(show: Open) -> None:
+def test_a_code_is_shown_as_its_patch_wherever_it_is_named(show):
     tab, trace = show(text()), image_trace()
     step = next(step for step in trace.steps if step.path and step.bonus)
     tab.go(step.index)
@@ -185,7 +183,7 @@ DISSOLVING = "() => document.querySelector('.sv-coarse-draft').getAnimations().l
 
 
 @pytest.mark.parametrize("calm", [False, True])
-def test_the_coarse_draft_dissolves_into_the_picture_unless_motion_is_unwelcome(show: Open, calm: bool) -> None:
+def test_the_coarse_draft_dissolves_into_the_picture_unless_motion_is_unwelcome(show, calm):
     tab = show(text("mulo_sd"), context={"reduced_motion": "reduce" if calm else "no-preference"})
     tab.go(tab.steps() - 1)
     draft = tab.page.locator(".sv-coarse-draft")
@@ -197,7 +195,7 @@ def test_the_coarse_draft_dissolves_into_the_picture_unless_motion_is_unwelcome(
     expect(draft).to_have_css("opacity", "0")
 
 
-def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_with_the_run(show: Open) -> None:
+def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_with_the_run(show):
     tab, trace = show(text()), image_trace()
     step = next(step for step in trace.steps if any(step.nodes[node].status == "relaxed" for node in step.path))
     tab.go(step.index)

@@ -1,9 +1,6 @@
 """Projector mode: type for the last row, few panes, keys alone, and everything as it was afterwards."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import PROJECTOR, Open, StagePage
+from tests.support.pages.stage import PROJECTOR, StagePage
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
@@ -37,7 +34,7 @@ def project(tab: StagePage) -> None:
 
 @pytest.mark.parametrize("size", [PROJECTOR, LARGE])
 @pytest.mark.parametrize("make", [cases.bushy, cases.chain])
-def test_the_last_row_can_read_all_of_it(show: Open, size: dict[str, int], make: Any) -> None:
+def test_the_last_row_can_read_all_of_it(show, size, make):
     tab = show(cases.trace(make(0), make(1)), size=size)
     project(tab)
     least = 18 * size["height"] / 720
@@ -55,7 +52,7 @@ def test_the_last_row_can_read_all_of_it(show: Open, size: dict[str, int], make:
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_one_sentence_says_the_verdict_that_has_just_fallen(show: Open) -> None:
+def test_one_sentence_says_the_verdict_that_has_just_fallen(show):
     tab = show(cases.trace(cases.chain(0, length=4, kept=2), method="speculative_sampling"))
     project(tab)
     sentence = tab.page.locator(".sv-ending")
@@ -73,7 +70,7 @@ def test_one_sentence_says_the_verdict_that_has_just_fallen(show: Open) -> None:
     expect(sentence).not_to_contain_text("Stopped after")
 
 
-def test_full_screen_comes_with_it_and_escape_gives_back_the_whole_stage(show: Open) -> None:
+def test_full_screen_comes_with_it_and_escape_gives_back_the_whole_stage(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1)))
     picture = "document.querySelector('.sv-tree').outerHTML"
     tab.run(DRAWN)
@@ -89,7 +86,7 @@ def test_full_screen_comes_with_it_and_escape_gives_back_the_whole_stage(show: O
     assert tab.run(picture) == usual
 
 
-def test_where_the_browser_has_no_full_screen_it_fills_the_window(show: Open) -> None:
+def test_where_the_browser_has_no_full_screen_it_fills_the_window(show):
     tab = show(cases.trace(cases.bushy(0)))
     tab.run("() => { stage.stage.root.requestFullscreen = () => Promise.reject(new Error('not here')); }")
     project(tab)
@@ -99,7 +96,7 @@ def test_where_the_browser_has_no_full_screen_it_fills_the_window(show: Open) ->
     tab.until("!stage.stage.projector && !document.querySelector('.sv-full-screen')")
 
 
-def test_it_is_driven_by_keys_and_tells_them(show: Open) -> None:
+def test_it_is_driven_by_keys_and_tells_them(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.bushy(2)))
     project(tab)
     tab.page.keyboard.press("ArrowRight")
@@ -117,7 +114,7 @@ def test_it_is_driven_by_keys_and_tells_them(show: Open) -> None:
     tab.until("!stage.stage.projector")
 
 
-def test_a_touch_screen_finds_the_way_out(show: Open) -> None:
+def test_a_touch_screen_finds_the_way_out(show):
     tab = show(cases.trace(cases.bushy(0)))
     project(tab)
     tab.page.locator(".sv-keys-hint").click()
@@ -126,7 +123,7 @@ def test_a_touch_screen_finds_the_way_out(show: Open) -> None:
     expect(tab.page.get_by_role("dialog", name="Keys")).to_be_hidden()
 
 
-def test_a_picture_stays_beside_its_tree(show: Open) -> None:
+def test_a_picture_stays_beside_its_tree(show):
     tab = show(store.unpacked(ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl.gz").decode("utf-8"))
     project(tab)
     picture = tab.page.locator(".sv-picture-box").bounding_box()
@@ -135,7 +132,7 @@ def test_a_picture_stays_beside_its_tree(show: Open) -> None:
     assert tab.run(SIZES, PARTS)[".sv-tree text"] >= 18
 
 
-def test_what_went_wrong_is_still_said(show: Open) -> None:
+def test_what_went_wrong_is_still_said(show):
     tab = show(cases.text([cases.run(), cases.chain(0), cases.end(2, "error", "The drafter broke.")]))
     project(tab)
     expect(tab.page.locator(".sv-banner.sv-error")).to_be_visible()

@@ -1,7 +1,5 @@
 """The stage for every hand and eye: keyboard, screen reader, phone, narrow column; nothing too small."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("playwright")
@@ -9,7 +7,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import PHONE, Open
+from tests.support.pages.stage import PHONE
 from tests.support.traces.samples import sample_trace
 from tests.support.viewer import cases
 
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.browser
 SAMPLE = store.text(sample_trace(14))
 
 
-def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
+def test_the_keyboard_works_inside_the_stage_and_only_there(show):
     tab = show()
     tab.page.keyboard.press("ArrowRight")
     assert tab.step() == 0
@@ -43,8 +41,8 @@ def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
     expect(tab.page.locator(".sv-table-box table")).to_be_visible()
 
 
-def test_the_method_s_paper_is_a_link_in_the_header_that_asks_nothing_by_itself(show: Open) -> None:
-    def written(method: str) -> str:
+def test_the_method_s_paper_is_a_link_in_the_header_that_asks_nothing_by_itself(show):
+    def written(method):
         trace = sample_trace(4)
         return store.text(trace.replace(run=trace.run.replace(method=method)))
 
@@ -55,7 +53,7 @@ def test_the_method_s_paper_is_a_link_in_the_header_that_asks_nothing_by_itself(
     expect(show(written("nobody_s")).page.locator(".sv-head a")).to_have_count(0)
 
 
-def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
+def test_space_on_a_focused_button_presses_that_button(show):
     tab = show()
     tab.page.get_by_role("button", name="Step", exact=True).focus()
     tab.page.keyboard.press(" ")
@@ -63,7 +61,7 @@ def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
     assert tab.run("stage.stage.player.playing") is False
 
 
-def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
+def test_arrows_walk_the_tree_once_a_node_has_the_focus(show):
     tab = show(cases.trace(cases.bushy(0)))
     tab.page.locator('.sv-tree [data-id="0"]').focus()
     seen = []
@@ -80,7 +78,7 @@ def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
     expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
 
 
-def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
+def test_the_tree_and_its_table_say_the_same(show):
     tab = show(cases.trace(cases.chain(0, length=5, kept=3)))
     tab.page.get_by_role("button", name="Table").click()
     rows = tab.page.locator(".sv-table-box tbody tr")
@@ -93,7 +91,7 @@ def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
     expect(tab.page.locator('.sv-tree [data-id="4"]')).to_have_attribute("aria-selected", "true")
 
 
-def test_screen_readers_hear_each_step(show: Open) -> None:
+def test_screen_readers_hear_each_step(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
     tab.page.get_by_role("button", name="Step", exact=True).click()
     expect(tab.page.locator(".sv-live-region").first).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
@@ -102,7 +100,7 @@ def test_screen_readers_hear_each_step(show: Open) -> None:
     assert node.get_attribute("aria-level") == "4"
 
 
-def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
+def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show):
     tab = show(size=PHONE, context={"has_touch": True, "is_mobile": True})
     tab.go(5)
     assert tab.run("document.documentElement.scrollWidth") <= 390
@@ -115,7 +113,7 @@ def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
     expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
 
 
-def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Open) -> None:
+def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show):
     tab = show(size={"width": 514, "height": 676})
     inspector = tab.page.locator(".sv-inspector")
     expect(inspector).to_be_hidden()
@@ -130,7 +128,7 @@ def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Ope
     expect(inspector).to_be_hidden()
 
 
-def test_every_node_of_a_crowded_tree_is_reached_with_the_keyboard(show: Open) -> None:
+def test_every_node_of_a_crowded_tree_is_reached_with_the_keyboard(show):
     tab = show(cases.trace(cases.bushy(0)), size={"width": 1280, "height": 620})
     many = tab.run("stage.stage.step.nodes.length")
     assert many > 60

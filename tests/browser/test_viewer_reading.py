@@ -1,11 +1,7 @@
 """The reading view in a real browser: chunks, the draft of a step in place, the code drawer; by keyboard, and hostile."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,6 @@ from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served
-from tests.support.pages.stage import Open
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
@@ -27,13 +22,13 @@ NONE = "This page holds the run alone"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory):
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "ddtree"))
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
 
 
-def test_chunks_are_the_steps_words_and_open_their_draft_in_place(show: Open) -> None:
+def test_chunks_are_the_steps_words_and_open_their_draft_in_place(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
     tab.page.get_by_role("button", name="Read", exact=True).click()
     chunks = tab.page.locator(".sv-chunk")
@@ -64,7 +59,7 @@ def test_chunks_are_the_steps_words_and_open_their_draft_in_place(show: Open) ->
     expect(tab.page.locator(".sv-strip")).to_be_visible()
 
 
-def test_the_keyboard_reads_and_a_playing_run_shows_no_draft(show: Open) -> None:
+def test_the_keyboard_reads_and_a_playing_run_shows_no_draft(show):
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
     tab.page.locator(".specviz").focus()
     tab.page.keyboard.press("e")
@@ -80,7 +75,7 @@ def test_the_keyboard_reads_and_a_playing_run_shows_no_draft(show: Open) -> None
     expect(tab.page.locator(".sv-read-draft h3")).to_contain_text("Step 3 of 3")
 
 
-def test_hostile_tokens_stay_text_and_a_page_of_one_file_says_why_it_has_no_code(show: Open) -> None:
+def test_hostile_tokens_stay_text_and_a_page_of_one_file_says_why_it_has_no_code(show):
     tab = show(cases.trace(cases.hostile()))
     tab.run("stage.stage.set({ reading: true }); stage.flush()")
     for more in tab.page.locator(".sv-more").all():
@@ -91,14 +86,14 @@ def test_hostile_tokens_stay_text_and_a_page_of_one_file_says_why_it_has_no_code
 
 
 @pytest.fixture(scope="module")
-def reader(browser: Any, url: str) -> Iterator[AppPage]:
+def reader(browser, url):
     page = AppPage(browser, url, "?trace=ddtree&step=3", reduced_motion="reduce")
     page.until(f"{page.stage()}.feed.name === 'ddtree' && {page.stage()}.cursor === 2")
     yield page
     page.close()
 
 
-def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader: AppPage) -> None:
+def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader):
     asked: list[str] = []
     reader.page.on("request", lambda request: asked.append(request.url))
     reader.button("Read").click()
@@ -119,7 +114,7 @@ def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader: 
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_nothing_in_it_breaks_a_rule_of_accessibility(reader: AppPage, colours: str) -> None:
+def test_nothing_in_it_breaks_a_rule_of_accessibility(reader, colours):
     if "AXE_JS" not in os.environ:
         pytest.skip("no axe here")
     reader.page.emulate_media(color_scheme=colours)
@@ -131,7 +126,7 @@ def test_nothing_in_it_breaks_a_rule_of_accessibility(reader: AppPage, colours: 
     assert found == []
 
 
-def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader: AppPage) -> None:
+def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader):
     if reader.button("Read").count():  # an earlier test may have opened it
         reader.button("Read").click()
     guesses = reader.page.locator("#sp-stage .sv-read-draft .sv-guess")
@@ -147,6 +142,6 @@ def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader: Ap
     assert reader.run("cursor") == cursor
 
 
-def test_a_run_of_a_method_that_is_not_known_says_so(reader: AppPage) -> None:
+def test_a_run_of_a_method_that_is_not_known_says_so(reader):
     answer = reader.page.request.get(f"{reader.url}specviz/file?kind=source&run=nothing")
     assert answer.status == 400 and answer.text()

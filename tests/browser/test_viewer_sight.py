@@ -1,7 +1,5 @@
 """What is in sight in a real browser: each step's words of every recording; a picture's patches, who is shown which token."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
@@ -56,14 +54,14 @@ def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = No
 def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
     """The run, its drafter not shown these words either."""
 
-    def blinded(note: Note) -> Note:
+    def blinded(note):
         return Note(note.type, {**note.data, "unseen": unseen}) if note.type == "visual_tokens" else note
 
     steps = tuple(replace(step, notes=tuple(map(blinded, step.notes))) for step in trace.steps)
     return replace(trace, steps=steps)
 
 
-def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(show: Open) -> None:
+def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(show):
     """Also where a race leaves the strip two lines."""
     tab = show()
     for path in WRITTEN:
@@ -71,13 +69,13 @@ def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(s
         assert last > 0 and lost == [], path.name
 
 
-def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
+def test_an_empty_line_does_not_stand_above_the_text(show):
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
     strip, head = (tab.page.locator(f".sv-{name}").bounding_box() for name in ("strip", "head"))
     assert strip["y"] - head["y"] - head["height"] < 14
 
 
-def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> None:
+def test_hidden_tokens_look_different_from_those_that_are_shown(show):
     tab = opened(show, without_words(beginning("dream"), [[66, 2]]), "visual_tokens")
     look = """(which) => { const style = getComputedStyle(document.querySelectorAll('.sv-note .sv-cells')[1]
       .querySelector(which)); return [style.backgroundColor, style.borderTopStyle, style.color]; }"""

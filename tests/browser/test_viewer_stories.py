@@ -1,7 +1,5 @@
 """The stories of trained drafters in a real browser: drawn at every step, moved by keyboard, legible, deaf to markup."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("playwright")
@@ -9,7 +7,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import Open, StagePage
+from tests.support.pages.stage import StagePage
 from tests.support.traces.recordings import beginning
 
 pytestmark = pytest.mark.browser
@@ -26,7 +24,7 @@ def told(tab: StagePage, note: str) -> None:
     tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
 
 
-def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open) -> None:
+def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show):
     tab = show(text("eagle2"))
     tab.run(OPEN)
     slider = tab.page.get_by_label("Event")
@@ -46,7 +44,7 @@ def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open
     expect(tab.page.get_by_label("Event")).to_have_attribute("aria-valuetext", "Verdict")
 
 
-def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
+def test_a_story_plays_to_its_end_and_stops(show):
     passes = next(len(note.data["blocks"]) for note in beginning("falcon").steps[0].notes if note.type == "blocks")
     tab = show(text("falcon"))
     tab.run(OPEN)
@@ -58,7 +56,7 @@ def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
     expect(tab.page.get_by_role("button", name="Play this step")).to_be_visible()
 
 
-def test_of_two_stories_one_is_chosen_and_stays_chosen(show: Open) -> None:
+def test_of_two_stories_one_is_chosen_and_stays_chosen(show):
     masses = [next(note.data for note in step.notes if note.type == "beam_mass") for step in beginning("ddd", 20).steps]
     stopped = next(at for at, mass in enumerate(masses) if mass["stopped"])
     tab = show(text("ddd", 20))
@@ -76,7 +74,7 @@ def test_of_two_stories_one_is_chosen_and_stays_chosen(show: Open) -> None:
     expect(tab.page.locator(".specviz")).not_to_have_attribute("data-roomy", "")
 
 
-def test_the_cursor_of_the_traversal_walks_the_tree(show: Open) -> None:
+def test_the_cursor_of_the_traversal_walks_the_tree(show):
     walks = [next(note.data for note in step.notes if note.type == "traversal") for step in beginning("traversal", 30).steps]
     rescuing = next(at for at, walk in enumerate(walks) if walk["rescued"] and not walk["top_down"])
     many = len(walks[rescuing]["rescued"])
@@ -94,14 +92,14 @@ def test_the_cursor_of_the_traversal_walks_the_tree(show: Open) -> None:
     expect(tab.page.locator(".sv-tree .sv-gauge")).to_have_count(0)
 
 
-def test_a_mark_in_the_picture_picks_its_node(show: Open) -> None:
+def test_a_mark_in_the_picture_picks_its_node(show):
     tab = show(text("eagle2"))
     told(tab, "growth")
     tab.page.locator('.sv-note [data-id="2"]').click(force=True)
     assert tab.run("stage.stage.node") == 2
 
 
-def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -> None:
+def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show):
     tab = show(text("stree"))
     told(tab, "decay_mask")
     note = tab.page.locator(".sv-note")
@@ -117,7 +115,7 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -
     expect(note).to_contain_text("kept for the replay")
 
 
-def test_heads_of_the_decay_mask_fade_more_or_less(show: Open) -> None:
+def test_heads_of_the_decay_mask_fade_more_or_less(show):
     tab = show(text("stree"))
     told(tab, "decay_mask")
     slider = tab.page.get_by_label("Event")

@@ -1,7 +1,5 @@
 """``batch``: prompts from a file become traces in a folder; what cannot be is said before any model is loaded."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable
@@ -18,16 +16,14 @@ from specviz.trace.schema import Trace
 from tests.support.traces.samples import sample_trace
 
 
-def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(tmp_path, monkeypatch, capsys):
     asked: list[Any] = []
 
-    def traces(ready: list[Any], every: int, cancel: Any) -> list[Any]:
+    def traces(ready, every, cancel):
         asked.append(every)
         return [sample_trace(3) for _ in ready]
 
-    def prepare(request: Any, memory: Any, progress: Any) -> Any:
+    def prepare(request, memory, progress):
         asked.append((request.prompt, request.seed, request.method, request.temperature, request.parameters.nodes))
         return request
 
@@ -58,10 +54,8 @@ def broken_off(traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: 
     return status, [end.reason for end in kept if end is not None]
 
 
-def test_an_interrupt_keeps_what_every_row_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def traces(ready: list[Any], every: int, cancel: Any) -> list[Trace]:
+def test_an_interrupt_keeps_what_every_row_wrote(tmp_path, monkeypatch, capsys):
+    def traces(ready, every, cancel):
         signal.raise_signal(signal.SIGINT)
         assert cancel.is_set()
         return [sample_trace(2, reason="cancelled", baseline=False) for _ in ready]
@@ -72,9 +66,7 @@ def test_an_interrupt_keeps_what_every_row_wrote(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(tmp_path, monkeypatch, capsys):
     trace = sample_trace(3, reason="out_of_memory", baseline=False)
     trace = replace(trace, end=replace(trace.end, message="The cache needs 3 GB more; take fewer rows."))
     assert broken_off(lambda ready, every, cancel: [trace, trace], tmp_path, monkeypatch) == (2, ["out_of_memory"] * 2)
@@ -82,7 +74,7 @@ def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "has 0 prompts"), ("x\n" * 9, "has 9 prompts; the file must have 1 to 8")])
-def test_no_prompts_or_too_many_are_refused(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_prompts_or_too_many_are_refused(text, said, tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(text, encoding="utf-8")
     assert main(["batch", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2

@@ -1,12 +1,7 @@
 """``run`` when it breaks off: the status says how, and what was decoded is kept."""
 
-from __future__ import annotations
-
 import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,8 +9,7 @@ from msgspec.structs import replace
 from specviz.__main__ import main
 from specviz.errors import ModelUnavailable
 from specviz.trace import store
-from specviz.trace.schema import Trace
-from tests.support.fakes.commands import RUN, Event, breaking, put_fake
+from tests.support.fakes.commands import RUN, breaking, put_fake
 from tests.support.traces.samples import sample_trace
 
 
@@ -28,9 +22,9 @@ from tests.support.traces.samples import sample_trace
     ],
 )
 def test_what_was_decoded_is_kept_however_it_breaks_off(
-    problem: BaseException, status: int, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    problem, status, reason, monkeypatch, tmp_path,
+    capsys,
+):  # fmt: skip
     out = tmp_path / "run.spectrace.jsonl"
     trace = put_fake(monkeypatch, events=breaking(problem)).trace
     assert main([*RUN, "--out", str(out)]) == status
@@ -41,9 +35,7 @@ def test_what_was_decoded_is_kept_however_it_breaks_off(
 
 
 @pytest.mark.parametrize(("reason", "status"), [("error", 1), ("out_of_memory", 2)])
-def test_a_run_that_the_engine_gave_up_says_why_and_keeps_its_trace(
-    reason: str, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_the_engine_gave_up_says_why_and_keeps_its_trace(reason, status, monkeypatch, tmp_path, capsys):
     out = tmp_path / "run.spectrace.jsonl"
     trace = sample_trace(4, reason=reason, baseline=False)
     put_fake(monkeypatch, replace(trace, end=replace(trace.end, message="The cache needs 3 GB more; take a smaller model.")))
@@ -54,10 +46,8 @@ def test_a_run_that_the_engine_gave_up_says_why_and_keeps_its_trace(
     assert len(store.read(out).steps) == 4
 
 
-def test_an_interrupt_lets_the_step_finish_and_keeps_the_trace(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+def test_an_interrupt_lets_the_step_finish_and_keeps_the_trace(monkeypatch, tmp_path, capsys):
+    def events(trace, cancel):
         yield trace.run
         for count, step in enumerate(trace.steps[:3]):
             if count == 2:
@@ -76,10 +66,8 @@ def test_an_interrupt_lets_the_step_finish_and_keeps_the_trace(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_interrupt_while_the_model_loads_stops_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+def test_an_interrupt_while_the_model_loads_stops_at_once(monkeypatch, capsys):
+    def events(trace, cancel):
         signal.raise_signal(signal.SIGINT)
         yield trace.run
 

@@ -1,9 +1,6 @@
 """What commands print: words of models, files and servers never steer the terminal."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from tests.support.fakes import rude_server
 HOSTILE = "\x1b]52;c;QQ==\x07\x1b[2J\r\x9b31m\u202eabc"
 
 
-def test_every_way_of_printing_spells_control_characters_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_way_of_printing_spells_control_characters_out(capsys):
     print_message(HOSTILE)
     print_result(HOSTILE)
     print_result(table([(HOSTILE, HOSTILE)]))
@@ -28,8 +25,8 @@ def test_every_way_of_printing_spells_control_characters_out(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("place", ["model", "text", "error"])
-def test_a_server_does_not_steer_the_terminal(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(**fields: Any) -> bytes:
+def test_a_server_does_not_steer_the_terminal(place, capsys):
+    def told(**fields):
         return b"data: " + json.dumps(fields).encode() + b"\n\ndata: [DONE]\n\n"
 
     models = json.dumps({"data": [{"id": HOSTILE if place == "model" else "m"}]}).encode()

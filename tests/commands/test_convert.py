@@ -1,7 +1,5 @@
 """A torch zip with heads becomes a folder that can be read; whatever else it holds is refused and never run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,7 +19,7 @@ RAN: list[str] = []
 class Bomb:
     """What a pickle would run when it is opened."""
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return (RAN.append, ("ran",))
 
 
@@ -33,7 +31,7 @@ def written(folder: Path, content: object, config: bool = True) -> Path:
     return folder / "pytorch_model.bin"
 
 
-def test_heads_in_a_torch_zip_are_read_once_they_are_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_heads_in_a_torch_zip_are_read_once_they_are_converted(tmp_path, capsys):
     file = written(tmp_path / "head", feature_tensors())
     with pytest.raises(ModelUnavailable, match="python -m specviz convert FILE"):
         open_repository(str(tmp_path / "head"))
@@ -46,7 +44,7 @@ def test_heads_in_a_torch_zip_are_read_once_they_are_converted(tmp_path: Path, c
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_views_and_shared_memory_are_written_whole(tmp_path: Path) -> None:
+def test_views_and_shared_memory_are_written_whole(tmp_path):
     both = torch.arange(12.0).reshape(3, 4)
     file = written(tmp_path / "head", {"state_dict": {"a": both, "b": both.T, "c": both[1]}}, config=False)
     assert main(["convert", str(file), "--out", str(tmp_path / "out")]) == 0
@@ -62,13 +60,13 @@ def test_views_and_shared_memory_are_written_whole(tmp_path: Path) -> None:
         ([torch.zeros(2)], "holds no named tensors"),
     ],
 )
-def test_other_things_than_weights_are_refused(tmp_path: Path, content: object, words: str) -> None:
+def test_other_things_than_weights_are_refused(tmp_path, content, words):
     with pytest.raises(ModelUnavailable, match=words):
         read_zip(written(tmp_path, content))
     assert not RAN
 
 
-def test_what_is_no_torch_zip_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_torch_zip_is_told_so(tmp_path, capsys):
     (tmp_path / "old.pt").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     assert main(["convert", str(tmp_path / "old.pt")]) == 2
     assert "is not a checkpoint of torch 1.6" in capsys.readouterr().err

@@ -1,10 +1,7 @@
 """LlamaGen as a user has it: torch zips converted, a folder put together of them, and whole runs from the command line."""
 
-from __future__ import annotations
-
 import argparse
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +12,7 @@ from tests.support.tiny import llamagen as tiny
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
 
@@ -26,7 +23,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(said.out)
 
 
-def test_a_class_is_drawn_from_its_authors_torch_zips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_is_drawn_from_its_authors_torch_zips(tmp_path, capsys):
     options = argparse.Namespace(gpt_model="GPT-B", lr=1e-4)
     wide = {name: value.float() for name, value in tiny.decoder_tensors(False).items()}
     torch.save({"model": wide, "steps": 3, "args": options}, tmp_path / "c2i_B_256.pt")
@@ -49,7 +46,7 @@ def test_a_class_is_drawn_from_its_authors_torch_zips(tmp_path: Path, capsys: py
 
 
 @pytest.mark.slow
-def test_a_caption_is_drawn_with_lanterns_conversion_and_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_caption_is_drawn_with_lanterns_conversion_and_drafter(tmp_path, capsys):
     folder = tiny.folder(tmp_path / "LlamaGen-T2I", 16, captions=True, lantern=True)
     stored = tiny.drafter(tmp_path / "llamagen_drafter", "t2i")
     torch.save(load_file(stored / "model.safetensors"), stored / "pytorch_model.bin")

@@ -1,9 +1,6 @@
 """``validate`` and ``export``."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from tests.support.fakes.commands import one_sentence
 from tests.support.traces.samples import dump
 
 
-def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path, capsys):
     good = dump(tmp_path / "good.spectrace.jsonl")
     assert main(["validate", str(good)]) == 0
     assert "is a valid trace: Token recycling, 14 steps, ended by budget." in capsys.readouterr().out
@@ -24,7 +21,7 @@ def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path: Path, capsy
     assert error.startswith("line 2, ") and "rule" in error and one_sentence(error)
 
 
-def test_validate_rewrites_files_of_an_older_version(tmp_path: Path) -> None:
+def test_validate_rewrites_files_of_an_older_version(tmp_path):
     files = [dump(tmp_path / name) for name in ("a.spectrace.jsonl", "b.spectrace.jsonl")]
     now = [file.read_bytes() for file in files]
     for file in files:
@@ -34,7 +31,7 @@ def test_validate_rewrites_files_of_an_older_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["perfetto", "graphml", "nodelink", "summary", "html"])
-def test_export_writes_the_file_that_was_asked_for(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_writes_the_file_that_was_asked_for(kind, tmp_path, capsys):
     trace, out = dump(tmp_path / "run.spectrace.jsonl"), tmp_path / "made"
     step = ["--step", "2"] if kind in ("graphml", "nodelink") else []
     assert main(["export", str(trace), "--to", kind, "--out", str(out), *step]) == 0
@@ -43,7 +40,7 @@ def test_export_writes_the_file_that_was_asked_for(kind: str, tmp_path: Path, ca
     assert str(out) in capsys.readouterr().err
 
 
-def test_export_of_a_tree_asks_which_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_a_tree_asks_which_step(tmp_path, capsys):
     trace = dump(tmp_path / "run.spectrace.jsonl")
     for step, words in ((), "choose the step with --step"), (("--step", "99"), "with --step, from 0 to"):
         assert main(["export", str(trace), "--to", "graphml", "--out", str(tmp_path / "x"), *step]) == 2

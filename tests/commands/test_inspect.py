@@ -1,7 +1,5 @@
 """``inspect`` on a tiny model of one's own: what it prints, its exit status, its figures, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,7 +20,7 @@ TAPS = (2, 3, 4)
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(tmp_path, monkeypatch):
     """A random Llama in a folder, whose answers do not end."""
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
@@ -38,7 +36,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(folder: Path, target: Path, layout: str = "speculators", **conventions: object) -> Path:
     """A random head for that model."""
     embedding = LlamaForCausalLM.from_pretrained(target).get_input_embeddings().weight.detach()
-    how = HeadConventions(**{"taps": TAPS, **conventions})  # type: ignore[arg-type]
+    how = HeadConventions(**{"taps": TAPS, **conventions})
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, True, how)
     tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
     return write_head(FeatureHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
@@ -47,9 +45,7 @@ def written(folder: Path, target: Path, layout: str = "speculators", **conventio
 ASKED = ["--tokens", "24", "--depth", "3"]
 
 
-def test_a_report_says_what_the_head_is_and_ends_with_advice(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_says_what_the_head_is_and_ends_with_advice(tmp_path, model, capsys):
     folder = written(tmp_path / "head", model)
     (tmp_path / "prompts.txt").write_text("the quick brown\n\nfox jumps over\n")
     told = ["inspect", str(folder), "--target", str(model), "--prompts", str(tmp_path / "prompts.txt"), *ASKED]
@@ -64,7 +60,7 @@ def test_a_report_says_what_the_head_is_and_ends_with_advice(
     assert pages == ["acceptance_by_depth.html", "calibration.html", "logit_lens.html"]
 
 
-def test_the_json_holds_every_reading(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_holds_every_reading(tmp_path, model, capsys):
     folder = written(tmp_path / "head", model, "flat", normed_residual=True, windows=(4,))
     (tmp_path / "prompts.txt").write_text("the quick brown")
     told = ["inspect", str(folder), "--target", str(model), "--prompts", str(tmp_path / "prompts.txt"), *ASKED]
@@ -76,7 +72,7 @@ def test_the_json_holds_every_reading(tmp_path: Path, model: Path, capsys: pytes
     assert {one["layer"] for one in found["lens"]} == set(TAPS)
 
 
-def test_parallel_heads_are_measured_as_loaded(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parallel_heads_are_measured_as_loaded(tmp_path, model, capsys):
     tensors = parallel_tensors(3)
     for name in list(tensors):
         if name.endswith(".1.weight"):
@@ -89,7 +85,7 @@ def test_parallel_heads_are_measured_as_loaded(tmp_path: Path, model: Path, caps
     assert "Medusa heads" in printed and "These heads have no alternative readings" in printed
 
 
-def test_a_head_that_cannot_be_read_is_shown_and_refused(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_head_that_cannot_be_read_is_shown_and_refused(tmp_path, model, capsys):
     folder = written(tmp_path / "head", model)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "norm_before_fc": True}))
@@ -106,6 +102,6 @@ def test_a_head_that_cannot_be_read_is_shown_and_refused(tmp_path: Path, model: 
         (["--prompts", "/nowhere"], "cannot be read"),
     ],
 )
-def test_what_makes_no_sense_is_told_at_once(more: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_makes_no_sense_is_told_at_once(more, words, capsys):
     assert main(["inspect", "eagle3", *more]) == 2
     assert words in capsys.readouterr().err

@@ -1,19 +1,15 @@
 """``methods``: what is listed, for programs and for people, and that it needs no torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-
-import pytest
 
 from specviz.__main__ import main
 from specviz.paths import WEIGHTS
 from tests.support.fakes.commands import ROOT
 
 
-def test_methods_are_listed_as_json_without_torch() -> None:
+def test_methods_are_listed_as_json_without_torch():
     asked = (
         "import sys; from specviz.__main__ import main; main(['methods', '--json']); "
         "print({'torch', 'transformers', 'gradio'} & set(sys.modules), file=sys.stderr)"
@@ -35,7 +31,7 @@ def test_methods_are_listed_as_json_without_torch() -> None:
     assert listed["token_recycling"]["paper"]["arxiv"] == "2408.08696"
 
 
-def test_methods_are_listed_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_are_listed_for_people(capsys):
     assert main(["methods"]) == 0
     shown = capsys.readouterr().out
     assert "prompt_lookup: Prompt lookup." in shown

@@ -1,7 +1,5 @@
 """The table of published pairs: every system is in it, and every command is one that this project takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -22,13 +20,13 @@ ROWS = {name: method.pair for name, method in all_methods().items() if method.pa
 COMMANDS = [(name, one) for name, said in ROWS.items() for one in re.findall(r"`python -m specviz run ([^`]+)`", said)]
 
 
-def test_a_row_gives_a_command_or_says_what_is_missing() -> None:
+def test_a_row_gives_a_command_or_says_what_is_missing():
     assert len(ROWS) >= 18
     assert all("python -m specviz run" in said or re.search("ot supported|know of no", said) for said in ROWS.values())
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name: str, command: str) -> None:
+def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name, command):
     request = run.request_of(parser().parse_args(["run", *shlex.split(command)]))
     assert request.method == name and (request.target in FOLDERS or resolve(request.target))
     heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
@@ -42,7 +40,7 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
         assert all(resolve(one) for one in several) and (all_methods()[name].needs_draft or name == "not_a_bandit")
 
 
-def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
+def test_models_that_draft_for_themselves_are_named_twice_and_listed():
     section = TABLE.split("## Targets that draft for themselves")[1].split("\n## ")[0]
     (command,) = re.findall(r"`python -m specviz run ([^`]+)`", section)
     request = run.request_of(parser().parse_args(["run", *shlex.split(command)]))

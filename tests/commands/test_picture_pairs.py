@@ -1,7 +1,5 @@
 """Pairs that read pictures, as a user names them: folders on disk, a picture, and what `run` and `inspect` make of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -20,7 +18,7 @@ ROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
 
 
 @pytest.fixture
-def picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def picture(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     image = Image.new("RGB", (48, 32), (240, 240, 240))
     image.paste((200, 30, 30), (4, 4, 24, 20))
@@ -54,7 +52,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("layout", ["flat", "speculators"])
-def test_qwen_drafts_with_published_heads(tmp_path: Path, picture: Path, layout: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_qwen_drafts_with_published_heads(tmp_path, picture, layout, capsys):
     target = qwen_folder(tmp_path / "target")
     head = head_for(tmp_path / "head", target, layout)
     asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
@@ -64,7 +62,7 @@ def test_qwen_drafts_with_published_heads(tmp_path: Path, picture: Path, layout:
     assert drafted["draft"] == "eagle3 with visual rows" and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
 
 
-def test_without_a_named_head_the_reason_is_told(tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_named_head_the_reason_is_told(tmp_path, picture, capsys):
     target = qwen_folder(tmp_path / "target")
     asked = ["run", "--method", "eagle3", "--target", str(target), "--image", str(picture), "--prompt", "what is it"]
     assert main(asked) != 0
@@ -72,9 +70,7 @@ def test_without_a_named_head_the_reason_is_told(tmp_path: Path, picture: Path, 
 
 
 @pytest.mark.slow
-def test_a_head_for_pictures_is_inspected_along_answers_about_one(
-    tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_head_for_pictures_is_inspected_along_answers_about_one(tmp_path, picture, capsys):
     target = qwen_folder(tmp_path / "target")
     head = head_for(tmp_path / "head", target, "flat")
     asked = ["inspect", str(head), "--target", str(target), "--tokens", "24", "--depth", "3"]
@@ -88,9 +84,7 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(
 
 
 @pytest.mark.slow
-def test_smolvlm2_drafts_with_a_language_model_of_its_words(
-    tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_smolvlm2_drafts_with_a_language_model_of_its_words(tmp_path, picture, capsys):
     target, draft = smolvlm_folder(tmp_path / "target"), text_folder(tmp_path / "draft")
     asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
     drafting = ["--method", "language_only", "--draft", str(draft)]
@@ -99,14 +93,14 @@ def test_smolvlm2_drafts_with_a_language_model_of_its_words(
     assert drafted["draft"] == str(draft) and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
 
 
-def test_a_language_model_of_other_words_is_refused(tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_language_model_of_other_words_is_refused(tmp_path, picture, capsys):
     other = text_folder(tmp_path / "draft", tokenizer=tokenizer_with(["<other>"]))
     asked = ["run", "--target", str(smolvlm_folder(tmp_path / "target")), "--image", str(picture), "--prompt", "what is it"]
     assert main([*asked, "--method", "language_only", "--draft", str(other)]) == 2
     assert "tokenizer" in capsys.readouterr().err
 
 
-def test_tiles_of_a_picture_are_numbered_and_the_whole_comes_last(tmp_path: Path) -> None:
+def test_tiles_of_a_picture_are_numbered_and_the_whole_comes_last(tmp_path):
     from specviz.models.vision.vision_language import load_vision_language
 
     loaded = load_vision_language(str(smolvlm_folder(tmp_path / "target")), "float32", "cpu")

@@ -1,7 +1,5 @@
 """The program of an answer: run with its check, and bounded in what it may ask for."""
 
-from __future__ import annotations
-
 import pytest
 
 from specviz.commands import program
@@ -11,7 +9,7 @@ from specviz.errors import BadInput
 ANSWER = "Sure:\n```python\nimport heapq\n\ndef double(x):\n    print(x)\n    return 2 * x\n```\nIt doubles x."
 
 
-def test_the_code_of_an_answer_passes_its_check() -> None:
+def test_the_code_of_an_answer_passes_its_check():
     check_program(ANSWER, "assert double(3) == 6")
     check_program("def double(x): return 2 * x", "assert double(3) == 6")
 
@@ -32,12 +30,12 @@ def test_the_code_of_an_answer_passes_its_check() -> None:
         ("import sys\nwhile True: sys.__stderr__.write('x' * 9999)", "The program"),
     ],
 )
-def test_a_wrong_or_meddling_program_is_refused(answer: str, said: str) -> None:
+def test_a_wrong_or_meddling_program_is_refused(answer, said):
     with pytest.raises(BadInput, match=said):
         check_program(answer, "assert double(3) == 6")
 
 
-def test_an_endless_program_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_program_is_stopped(monkeypatch):
     monkeypatch.setattr(program, "SECONDS", 1)
     with pytest.raises(BadInput, match="did not end within 2 seconds|exit status -"):
         check_program("while True: pass", "")

@@ -1,19 +1,16 @@
 """``record``: the file beside a recorded run says what to run, the median is kept, and nothing outside its folder is written."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from specviz.__main__ import main
-from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.request import Memory
 from specviz.trace import store
 from specviz.trace.schema import Nanoseconds, Trace
 from specviz.ui.archive import REAL, Gallery
@@ -26,12 +23,12 @@ ENTRY = {"title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
 class FakeEngine:
     """Answers every call with a sample whose speed-up is the next of ``speeds``; remembers what it was asked."""
 
-    def __init__(self, *speeds: float) -> None:
+    def __init__(self, *speeds):
         self.speeds = iter(speeds)
         self.asked: list[dict[str, Any]] = []
         self.memories: list[Memory] = []
 
-    def run(self, *, memory: Memory, progress: Any, **fields: Any) -> Trace:
+    def run(self, *, memory, progress, **fields):
         self.asked.append(fields)
         self.memories.append(memory)
         trace = sample_trace(4, baseline=bool(fields.get("baseline")), reason="budget")
@@ -42,7 +39,7 @@ class FakeEngine:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     (tmp_path / "sky.json").write_text(json.dumps(ENTRY), encoding="utf-8")
     (tmp_path / "given.json").write_text(json.dumps({"title": "Given"}), encoding="utf-8")
     return tmp_path
@@ -55,11 +52,11 @@ def with_text(trace: Trace, text: str) -> Trace:
 
 
 def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> int:
-    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=engine.run))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=engine.run))
     return main(["record", *given])
 
 
-def test_the_median_of_several_runs_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+def test_the_median_of_several_runs_is_kept(monkeypatch, index):
     engine = FakeEngine(1.9, 0.4, 1.2)
     assert record(monkeypatch, engine, "--folder", str(index)) == 0
     kept = store.read(index / FILE)
@@ -69,7 +66,7 @@ def test_the_median_of_several_runs_is_kept(monkeypatch: pytest.MonkeyPatch, ind
     assert not (index / f"given{store.SUFFIX}.gz").exists()
 
 
-def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch, index):
     (index / "sky.json").write_text(json.dumps({**ENTRY, "rehearsals": 2}), encoding="utf-8")
     engine = FakeEngine(1.0)
     assert record(monkeypatch, engine, "sky", "--folder", str(index), "--times", "1") == 0
@@ -77,26 +74,24 @@ def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch: pytest.
     assert len({id(memory) for memory in engine.memories}) == 1
 
 
-def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path
-) -> None:
+def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(monkeypatch, capsys, index):
     batch = {**ENTRY, "request": {**ENTRY["request"], "seed": 5}, "beside": ["When?", "Where?"], "every": 3}
     (index / "sky.json").write_text(json.dumps(batch), encoding="utf-8")
     asked: list[Any] = []
     slow = iter((9, 1, 4))
 
-    def prepare(request: Request, memory: Memory, progress: Any) -> Request:
+    def prepare(request, memory, progress):
         asked.append((request.prompt, request.seed, request.baseline))
         return request
 
-    def traces(ready: list[Request], every: int) -> list[Trace]:
+    def traces(ready, every):
         asked.append(every)
         row, times = sample_trace(4, reason="budget", baseline=False), next(slow)
         own = replace(row, steps=tuple(replace(step, time=Nanoseconds(verify=times)) for step in row.steps))
         return [own, *(sample_trace(9) for _ in ready[1:])]
 
-    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(prepare=prepare, run=None))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(prepare=prepare, run=None))
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", types.SimpleNamespace(traces=traces))
     assert main(["record", "sky", "--folder", str(index)]) == 0
     assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
     kept = store.read(index / FILE)
@@ -104,16 +99,14 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     assert "in a batch" in capsys.readouterr().out
 
 
-def test_a_run_is_kept_only_if_its_program_passes_the_check(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path
-) -> None:
+def test_a_run_is_kept_only_if_its_program_passes_the_check(monkeypatch, capsys, index):
     card = index / "sky.json"
     (index / "given.json").unlink()
     for check, status in (("assert False, 'wrong'", 2), ("assert True", 0)):
         card.write_text(json.dumps({**ENTRY, "check": check}), encoding="utf-8")
         run = FakeEngine(1.0).run
         traced = lambda run=run, **asked: with_text(run(**asked), "x = 1")  # noqa: E731
-        monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=traced))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=traced))
         assert main(["record", "sky", "--folder", str(index), "--times", "1"]) == status
         assert (index / FILE).exists() == (status == 0)
         assert ("wrong" in capsys.readouterr().err) == (status == 2)
@@ -131,9 +124,7 @@ def test_a_run_is_kept_only_if_its_program_passes_the_check(
         (7, [], "is not a valid description of a run"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path, entry: Any, given: list[str], said: str
-) -> None:
+def test_what_is_wrong_is_told_before_anything_runs(monkeypatch, capsys, index, entry, given, said):
     (index / "sky.json").write_text(json.dumps(entry), encoding="utf-8")
     engine = FakeEngine()
     assert record(monkeypatch, engine, "--folder", str(index), *given) == 2

@@ -1,28 +1,19 @@
 """``run``: what goes to the output and what elsewhere, what is asked of the engine, what is kept."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from specviz.__main__ import main
 from specviz.pipeline.request import Request
 from specviz.trace import store
-from specviz.trace.schema import Trace
-from tests.support.fakes.commands import RUN, Event, put_fake
+from tests.support.fakes.commands import RUN, put_fake
 from tests.support.traces.samples import sample_trace
 
 
-def test_json_is_exactly_one_object_and_words_go_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_exactly_one_object_and_words_go_elsewhere(monkeypatch, capsys):
     trace = put_fake(monkeypatch).trace
     assert main([*RUN, "--json"]) == 0
     said = capsys.readouterr()
@@ -37,9 +28,7 @@ def test_json_is_exactly_one_object_and_words_go_elsewhere(
     assert "Loading a model" in said.err and "warning: This run is a sample made for tests." in said.err
 
 
-def test_live_output_is_the_text_and_then_the_numbers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_live_output_is_the_text_and_then_the_numbers(monkeypatch, capsys):
     trace = put_fake(monkeypatch).trace
     assert main(list(RUN)) == 0
     said = capsys.readouterr()
@@ -52,10 +41,10 @@ def test_live_output_is_the_text_and_then_the_numbers(
     assert "\x1b" not in said.out, "no colours outside a terminal"
 
 
-def test_text_streams_as_it_is_accepted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_streams_as_it_is_accepted(monkeypatch, capsys):
     seen = []
 
-    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+    def events(trace, cancel):
         yield trace.run
         for step in trace.steps:
             yield step
@@ -67,7 +56,7 @@ def test_text_streams_as_it_is_accepted(monkeypatch: pytest.MonkeyPatch, capsys:
     assert seen == ["".join(step.pieces) for step in trace.steps]
 
 
-def test_token_text_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_text_cannot_drive_the_terminal(monkeypatch, capsys):
     trace = sample_trace(2)
     spoilt = tuple(replace(step, pieces=("\x1b]0;owned\x07",) * len(step.pieces)) for step in trace.steps)
     put_fake(monkeypatch, replace(trace, steps=spoilt))
@@ -75,7 +64,7 @@ def test_token_text_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch, c
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_every_flag_reaches_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_flag_reaches_the_request(monkeypatch):
     made = put_fake(monkeypatch)
     flags = (
         "--target T --draft D --raw --max-new-tokens 7 --temperature 0.5 --top-p 0.9 --top-k 40 --seed 3 "
@@ -89,7 +78,7 @@ def test_every_flag_reaches_the_request(monkeypatch: pytest.MonkeyPatch) -> None
     )  # fmt: skip
 
 
-def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path, monkeypatch):
     made, file = put_fake(monkeypatch), tmp_path / "prompt.txt"
     file.write_text("naïve\n", encoding="utf-8")
     assert main(["run", "--method", "stand", "--prompt-file", str(file), "--json"]) == 0
@@ -99,8 +88,8 @@ def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path: Path, monkeypatc
     assert made.asked.prompt == "from the input"
 
 
-def test_the_last_end_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+def test_the_last_end_wins(monkeypatch, capsys, tmp_path):
+    def events(trace, cancel):
         yield from (trace.run, *trace.steps, replace(trace.end, baseline=None, metrics={}), trace.end)
 
     put_fake(monkeypatch, events=events)

@@ -1,11 +1,8 @@
 """Prompts in files and on the input: whatever an editor or a console makes of them, the text is the same."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +17,7 @@ def _input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_marks_and_line_ends_are_no_part_of_a_prompt(
-    mark: bytes, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marks_and_line_ends_are_no_part_of_a_prompt(mark, end, tmp_path, monkeypatch):
     content, file = mark + f"na\u00efve{end}two{end}".encode(), tmp_path / "prompt.txt"
     file.write_bytes(content)
     _input(monkeypatch, content)
@@ -31,7 +26,7 @@ def test_marks_and_line_ends_are_no_part_of_a_prompt(
 
 
 @pytest.mark.parametrize("content", [b"caf\xe9", "caf\u00e9".encode("utf-16")])
-def test_other_encodings_are_refused_alike(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_encodings_are_refused_alike(content, tmp_path, monkeypatch):
     (tmp_path / "prompt.txt").write_bytes(content)
     _input(monkeypatch, content)
     for name in (tmp_path / "prompt.txt", "-"):

@@ -1,22 +1,15 @@
 """``fetch`` and ``calibrate``: they hand over what was asked and say what came of it."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from specviz.__main__ import main
 
 
-def test_fetch_prints_the_folder_and_tells_progress_apart(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def prepare(name: str, progress: Callable[[str, float | None], None]) -> Path:
+def test_fetch_prints_the_folder_and_tells_progress_apart(monkeypatch, capsys):
+    def prepare(name, progress):
         for done in (0.1, 0.5, 0.9):
             progress(f"Fetching {name}", done)
         return Path("somewhere") / name
@@ -28,7 +21,7 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(
     assert said.err == "Fetching a-model\n", "one line a message outside a terminal"
 
 
-def test_calibrate_hands_over_its_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_hands_over_its_choices(monkeypatch, capsys):
     import specviz.bench.calibrate
 
     asked: list[Any] = []

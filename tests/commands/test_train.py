@@ -1,18 +1,13 @@
 """``train``: what the user says reaches the recipe."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
 
 from specviz.__main__ import main
 from specviz.prompts import reserved
 from specviz.training import registry
 
 
-def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_dialogues_may_be_named(monkeypatch, tmp_path):
     jobs: list[registry.Job] = []
 
     class Recipe:
@@ -28,8 +23,6 @@ def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert set(reserved()) <= set(first.reserved), "what numbers are reported on must never be training data"
 
 
-def test_dialogues_that_are_not_there_are_told_before_anything_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dialogues_that_are_not_there_are_told_before_anything_is_loaded(tmp_path, capsys):
     assert main(["train", "eagle3", "--data", str(tmp_path / "none.npz")]) != 0
     assert "none.npz" in capsys.readouterr().err

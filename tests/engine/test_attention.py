@@ -1,7 +1,5 @@
 """The kernel for grouped heads gives transformers' own numbers, and copies no keys and values for it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -26,12 +24,12 @@ def logits(kernel: str, rows: int, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 9, 40])
-def test_it_gives_what_transformers_own_kernel_gives(rows: int, dtype: torch.dtype) -> None:
+def test_it_gives_what_transformers_own_kernel_gives(rows, dtype):
     torch.testing.assert_close(logits(GROUPED, rows, dtype), logits("sdpa", rows, dtype))
 
 
-def test_no_keys_and_values_are_copied_under_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    def copied(*_: object) -> Tensor:
+def test_no_keys_and_values_are_copied_under_a_mask(monkeypatch):
+    def copied(*_):
         raise AssertionError("keys and values were copied for every query head")
 
     monkeypatch.setattr(sdpa_attention, "repeat_kv", copied)
@@ -41,7 +39,7 @@ def test_no_keys_and_values_are_copied_under_a_mask(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_single_row_without_a_mask_attends_in_groups_too(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_row_without_a_mask_attends_in_groups_too(dtype, monkeypatch):
     """As a session asks for a token behind a text: all there is may be seen."""
     generator = torch.Generator().manual_seed(2)
     query, key, value = (

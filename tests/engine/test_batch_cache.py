@@ -1,9 +1,6 @@
 """A batch's cache: rows behind holes score as behind a plain cache, and a sweep of the holes changes no logit."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -47,7 +44,7 @@ def _random_tree(generator: random.Random) -> DraftTree:
 
 
 @pytest.mark.parametrize("every", [0, 1, 2, 5])
-def test_the_cache_of_every_row_equals_a_fresh_prefill_of_its_text(every: int) -> None:
+def test_the_cache_of_every_row_equals_a_fresh_prefill_of_its_text(every):
     target = tiny_target()
     rows, texts = grown(target, 13, every)
     for row, text in enumerate(texts):
@@ -87,7 +84,7 @@ def _rounding(target: TextTarget) -> float:
 
 
 @pytest.mark.parametrize("make", [tiny_target, sliding_target, eager_kernel_target])
-def test_a_sweep_changes_no_logit(make: Any) -> None:
+def test_a_sweep_changes_no_logit(make):
     target = make()
     rows, _ = grown(target, 11, 0)
     holes = [rows.cache.holes(row) for row in range(3)]
@@ -103,7 +100,7 @@ def test_a_sweep_changes_no_logit(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [tiny_target, sliding_target, eager_kernel_target])
-def test_trees_behind_holes_score_as_behind_a_plain_cache(make: Any) -> None:
+def test_trees_behind_holes_score_as_behind_a_plain_cache(make):
     target = make()
     rows, texts = grown(target, 9, 4)
     generator = random.Random(8)
@@ -114,7 +111,7 @@ def test_trees_behind_holes_score_as_behind_a_plain_cache(make: Any) -> None:
         assert float((found.logits - alone.score(trees[row]).logits).abs().max()) < _rounding(target)
 
 
-def test_taps_come_back_row_by_row() -> None:
+def test_taps_come_back_row_by_row():
     target = tiny_target()
     rows = TextRows(target, [8, 8], taps=(1, 2))
     for row, text in enumerate([[1, 2, 3], [4, 5, 6, 7]]):

@@ -1,7 +1,5 @@
 """Runs in step write what each of them alone would have written, however the others fare."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +70,7 @@ def written(steps: Sequence[Step]) -> list[int]:
         ("autoregressive", {}, WARM, 0),
     ],
 )
-def test_eight_rows_write_what_each_writes_alone(name: str, values: dict[str, object], warp: Warp, every: int) -> None:
+def test_eight_rows_write_what_each_writes_alone(name, values, warp, every):
     target, budgets = tiny_target(), [30, 40, 20, 40, 1, 23, 35, 40]
     batch = batch_of(target, [compose(name, values, target, warp) for _ in PROMPTS], warp, budgets, every)
     rows = steps_by_row(batch)
@@ -91,7 +89,7 @@ def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_rows_that_share_a_memory_still_write_their_own_text() -> None:
+def test_rows_that_share_a_memory_still_write_their_own_text():
     target, memory = tiny_target(), {}
     batch = batch_of(target, [compose("reader", READER, target, WARM, memory) for _ in range(4)], WARM, [40] * 4)
     for number, steps in enumerate(steps_by_row(batch)):
@@ -100,7 +98,7 @@ def test_rows_that_share_a_memory_still_write_their_own_text() -> None:
 
 
 @pytest.mark.slow
-def test_rows_end_apart_and_the_others_go_on() -> None:
+def test_rows_end_apart_and_the_others_go_on():
     """End of sequence, budget and a full context, each in another row."""
     alone = tiny_target(context=64)
     text = decode(alone, compose("autoregressive", {}, alone, GREEDY), PROMPTS[1], 60, GREEDY, 1).ids
@@ -119,7 +117,7 @@ def test_rows_end_apart_and_the_others_go_on() -> None:
     assert {row.outcome.reason for row in runs} >= {"eos", "budget"}
 
 
-def test_a_stopped_row_leaves_and_the_others_finish() -> None:
+def test_a_stopped_row_leaves_and_the_others_finish():
     target = tiny_target()
     batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(3)], GREEDY, [40] * 3)
     runs = runs_of(batch)
@@ -133,18 +131,18 @@ def test_a_stopped_row_leaves_and_the_others_finish() -> None:
         assert runs[number].outcome.reason == "budget"
 
 
-def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote() -> None:
+def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote():
     class Breaking:
-        def __init__(self, inner: Any) -> None:
+        def __init__(self, inner):
             self.inner, self.closed = inner, False
             self.begin, self.observe = inner.begin, inner.observe
 
-        def draft(self, context: Any) -> Any:
+        def draft(self, context):
             if context.round == 3:
                 raise MemoryError
             return self.inner.draft(context)
 
-        def close(self) -> None:
+        def close(self):
             self.closed = True
 
     target = tiny_target()
@@ -158,7 +156,7 @@ def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote() -> None:
     assert broken.closed
 
 
-def test_leaving_the_rounds_early_closes_every_row() -> None:
+def test_leaving_the_rounds_early_closes_every_row():
     target = tiny_target()
     batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(2)], GREEDY, [40, 40])
     runs, rounds = runs_of(batch), batch.rounds()
@@ -168,7 +166,7 @@ def test_leaving_the_rounds_early_closes_every_row() -> None:
     assert batch.running == []
 
 
-def test_what_a_batch_cannot_be_is_said() -> None:
+def test_what_a_batch_cannot_be_is_said():
     target = tiny_target(context=64)
     with pytest.raises(BadInput, match="batch of 9 rows"):
         TextRows(target, [8] * 9)
@@ -185,7 +183,7 @@ def test_what_a_batch_cannot_be_is_said() -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["owl", "howl"])
-def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
+def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name):
     target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}
     with pytest.raises(BadInput, match="set the parameter probe=false"):
         batch_of(target, [composed(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
@@ -198,6 +196,6 @@ def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(na
         assert steps[0].notes[0].data["probed"] is False
 
 
-def test_a_target_that_carries_a_state_is_refused() -> None:
+def test_a_target_that_carries_a_state_is_refused():
     with pytest.raises(BadInput, match="carries a state from token to token"):
         TextRows(tiny_hybrid.target(tiny_hybrid.pure()), [8, 8])

@@ -1,7 +1,5 @@
 """What is made once for an object: by one thread of many, and freed with the object."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref
@@ -16,10 +14,10 @@ class Owner:
     """Anything that can be referred to weakly."""
 
 
-def test_many_threads_get_the_one_value_of_a_key() -> None:
+def test_many_threads_get_the_one_value_of_a_key():
     owner, made, together = Owner(), [], threading.Barrier(8)
 
-    def ask(_: int) -> object:
+    def ask(_):
         together.wait()
         return cached(owner, "key", lambda: made.append(1) or object())
 
@@ -29,15 +27,15 @@ def test_many_threads_get_the_one_value_of_a_key() -> None:
     assert cached(owner, "other", lambda: None) is None and cached(Owner(), "key", object) is not values[0]
 
 
-def test_a_value_may_be_made_of_others_of_the_same_owner() -> None:
+def test_a_value_may_be_made_of_others_of_the_same_owner():
     owner = Owner()
     assert cached(owner, "whole", lambda: cached(owner, "part", lambda: 1) + 1) == 2
 
 
-def test_nobody_waits_for_what_is_made_for_another_owner() -> None:
+def test_nobody_waits_for_what_is_made_for_another_owner():
     making, done = threading.Event(), threading.Event()
 
-    def slow() -> None:
+    def slow():
         making.set()
         assert done.wait(10)
 
@@ -48,7 +46,7 @@ def test_nobody_waits_for_what_is_made_for_another_owner() -> None:
         done.set()
 
 
-def test_values_go_with_their_owner() -> None:
+def test_values_go_with_their_owner():
     owner = Owner()
     freed = weakref.ref(cached(owner, "key", Owner))
     gc.collect()
@@ -58,10 +56,10 @@ def test_values_go_with_their_owner() -> None:
     assert freed() is None
 
 
-def test_what_fails_is_made_again() -> None:
+def test_what_fails_is_made_again():
     owner, problem = Owner(), RuntimeError("no memory")
 
-    def fail() -> None:
+    def fail():
         raise problem
 
     with pytest.raises(RuntimeError, match="no memory"):

@@ -1,7 +1,5 @@
 """Captured passes: kept with the model, shared by a run and its baseline, off the clock, and never read a replay too late."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -38,7 +36,7 @@ COMPOSITIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+def graphs(monkeypatch):
     return Graphs(monkeypatch)
 
 
@@ -58,9 +56,7 @@ def finish(run: Decoding) -> list[int]:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("which", "warp"), [*zip(COMPOSITIONS, itertools.cycle([NUCLEUS, GREEDY]), strict=False)])
-def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
-    which: str, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_reads_what_a_graph_gave_after_the_next_replay(which, warp, graphs, monkeypatch):
     monkeypatch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None), raising=False)
     name, values = COMPOSITIONS[which]
     written = []
@@ -73,7 +69,7 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
 
 
 @pytest.mark.slow
-def test_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
+def test_runs_and_their_baselines_capture_what_the_first_pair_does(graphs):
     model, counts = tiny_llama(), []
     measure(TextTarget(model, "tiny", (), "graph"), lambda rows, milliseconds: None)
     measured = graphs.captures
@@ -88,7 +84,7 @@ def test_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graph
     assert graphs.pools == 1
 
 
-def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
+def test_what_gives_hidden_states_serves_who_wants_none(graphs):
     model = tiny_llama()
     session = TextTarget(model, "tiny", (), "graph").open(64, taps=(0, 2))
     session.prefill(PROMPT)
@@ -103,11 +99,11 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
 
 
 @pytest.mark.slow
-def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_captured_for_the_columns_in_use(graphs, monkeypatch):
     seen: list[int] = []
     plain = TextTarget.run
 
-    def watched(target: TextTarget, tokens: Any, positions: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+    def watched(target, tokens, positions, mask, *rest, **more):
         if mask is not None and tokens.shape[1] == 1:
             seen.append(mask.shape[-1])
         return plain(target, tokens, positions, mask, *rest, **more)
@@ -121,7 +117,7 @@ def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatc
     assert run.outcome.output_ids[: len(wanted)] == wanted
 
 
-def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:
+def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs):
     model = tiny_llama()
     eager, graph = (TextTarget(model, "tiny", (), tier).open(120) for tier in ("eager", "graph"))
     small, large = DraftTree.of([1, 2, 3], [-1, 0, 0]), DraftTree.of([1] * 300, [-1] + [0] * 299)
@@ -136,7 +132,7 @@ def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:
 
 
 @pytest.mark.slow
-def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs: Graphs) -> None:
+def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs):
     model, wanted = tiny_llama(), baseline("eager", torch.float64, GREEDY)[:110]
     finish(run_of(model, "owl"))
     first = graphs.captures
@@ -151,17 +147,17 @@ def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs: Graphs
 class Counted(TorchDispatchMode):
     """Operations by name."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(str(func))
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("layers", [1, 30])
-def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(layers: int) -> None:
+def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(layers):
     cache = KeyValues([None] * layers, 64)
     states = torch.randn(layers, 2, 1, 3, 9, 8)
     for layer in range(layers):
@@ -176,7 +172,7 @@ def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(layers: int)
         assert torch.equal(keys, states[layer, 0][:, :, kept]) and torch.equal(values, states[layer, 1][:, :, kept])
 
 
-def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well() -> None:
+def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well():
     shapes = {0: (2, 8, 8), 1: (2, 8, 4), 2: (2, 8, 8), 3: (1, 16, 16)}
     cache = KeyValues(["a", "b", "a", "a"], 8)
     states = {
@@ -192,7 +188,7 @@ def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_captured_pass_needs_no_numbers_at_all(attention: str) -> None:
+def test_a_captured_pass_needs_no_numbers_at_all(attention):
     """On a device without memory, where whatever looks at a value fails, and so does a tensor from elsewhere."""
     model = tiny_llama(dtype=torch.bfloat16)
     model.set_attn_implementation(attention)
@@ -204,7 +200,7 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_target_pass_and_its_commit_never_wait_for_the_device(tier: str) -> None:
+def test_a_target_pass_and_its_commit_never_wait_for_the_device(tier):
     with emulated_cuda() as device:
         model = tiny_llama().to("cuda")
         session, before = TextTarget(model, "tiny", (), tier).open(64, taps=(2,)), device.counts.waits

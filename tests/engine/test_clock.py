@@ -1,7 +1,5 @@
 """A step's time: phases end to end, the rest is the host's, and what is spent aside belongs to nobody."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -13,11 +11,11 @@ CPU = torch.device("cpu")
 MS = 1_000_000
 
 
-def test_time_aside_is_in_no_phase_and_not_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_aside_is_in_no_phase_and_not_in_the_whole(monkeypatch):
     now = [0]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0] * MS)
 
-    def passes(milliseconds: int) -> None:
+    def passes(milliseconds):
         now[0] += milliseconds
 
     aside = Untimed(CPU)
@@ -45,7 +43,7 @@ def test_time_aside_is_in_no_phase_and_not_in_the_whole(monkeypatch: pytest.Monk
     assert found.total == 39 * MS and aside.spent == 1157 * MS
 
 
-def test_a_fault_inside_still_ends_what_is_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_inside_still_ends_what_is_aside(monkeypatch):
     now = iter((5 * MS, 17 * MS))
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now))
     aside = Untimed(CPU)

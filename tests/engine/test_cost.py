@@ -1,7 +1,5 @@
 """Costs that learn: what passes and forwards take now, whichever sizes were seen, and no later than the runs show it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +26,11 @@ def ratio(times: PassTimes, rows: int) -> float:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 12, 25, 48])
-def test_a_few_sizes_tell_the_others(rows: int) -> None:
+def test_a_few_sizes_tell_the_others(rows):
     assert ratio(timed(), rows) == pytest.approx(usual(rows) / usual(1), rel=0.12)
 
 
-def test_a_machine_that_slows_down_as_a_whole_keeps_its_ratios() -> None:
+def test_a_machine_that_slows_down_as_a_whole_keeps_its_ratios():
     """Three times slower from one pass to the next, and a round's tree and the baseline are all that is seen of it."""
     times = timed()
     for number in range(200):
@@ -43,7 +41,7 @@ def test_a_machine_that_slows_down_as_a_whole_keeps_its_ratios() -> None:
         assert ratio(times, rows) == pytest.approx(usual(rows) / usual(1), rel=0.15)
 
 
-def test_a_size_that_grows_dear_moves_its_neighbours_and_not_the_far_ones() -> None:
+def test_a_size_that_grows_dear_moves_its_neighbours_and_not_the_far_ones():
     times = timed()
     for number in range(300):
         times.learn(*((16, 2 * usual(16)) if number % 2 else (1, usual(1))), now=0.02 * number)
@@ -52,7 +50,7 @@ def test_a_size_that_grows_dear_moves_its_neighbours_and_not_the_far_ones() -> N
     assert list(times.curve.milliseconds) == sorted(times.curve.milliseconds), "more rows never cost less"
 
 
-def test_one_pass_that_something_came_between_changes_no_tree() -> None:
+def test_one_pass_that_something_came_between_changes_no_tree():
     times = timed()
     for number in range(50):
         times.learn(16, usual(16), now=0.02 * number)
@@ -61,7 +59,7 @@ def test_one_pass_that_something_came_between_changes_no_tree() -> None:
     assert [ratio(times, rows) for rows in SIZES] == pytest.approx(before, rel=2 * CURVE_TOLERANCE)
 
 
-def test_times_of_a_busy_machine_count_little() -> None:
+def test_times_of_a_busy_machine_count_little():
     quiet, busy = timed(), timed()
     for times, contention in ((quiet, 0.0), (busy, 2.0)):
         for number in range(20):
@@ -71,7 +69,7 @@ def test_times_of_a_busy_machine_count_little() -> None:
     assert timed().sure and not timed(contention=2.0).sure
 
 
-def test_waiting_without_measure_leaves_costs_that_can_be_kept_and_learned_anew() -> None:
+def test_waiting_without_measure_leaves_costs_that_can_be_kept_and_learned_anew():
     times = timed()
     for number in range(100):
         times.learn(16, 50 * usual(16), 1e12, 0.02 * number)
@@ -82,14 +80,14 @@ def test_waiting_without_measure_leaves_costs_that_can_be_kept_and_learned_anew(
 
 
 @pytest.mark.parametrize(("rows", "milliseconds"), [(0, 1.0), (SIZES[-1] + 1, 1.0), (4, 0.0)])
-def test_a_pass_that_says_nothing_teaches_nothing(rows: int, milliseconds: float) -> None:
+def test_a_pass_that_says_nothing_teaches_nothing(rows, milliseconds):
     times = timed()
     before = times.state()
     times.learn(rows, milliseconds)
     assert times.state() == before
 
 
-def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
+def test_a_forward_is_timed_once_and_then_learned_from_the_runs():
     times, asked = timed(), []
     costs = RunCosts(lambda timed: times, "eagle2")
     assert costs.forward(6, lambda: asked.append(1) or 2.0) == pytest.approx(2.0, rel=0.1)
@@ -100,7 +98,7 @@ def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
 
 @pytest.mark.parametrize("misled", [100.0, 0.01], ids=["dear", "cheap"])
 @pytest.mark.parametrize("when", ["first", "later"])
-def test_a_forward_whose_time_misled_is_known_again_after_the_next_steps(misled: float, when: str) -> None:
+def test_a_forward_whose_time_misled_is_known_again_after_the_next_steps(misled, when):
     times, costs = timed(), RunCosts(lambda _: times, "eagle2")
     costs.forward(6, lambda: misled if when == "first" else 1.0)
     for milliseconds in () if when == "first" else [*[1.0] * 20, misled]:
@@ -116,7 +114,7 @@ def test_a_forward_whose_time_misled_is_known_again_after_the_next_steps(misled:
 
 
 @pytest.mark.parametrize("method", ["eagle2", "ddd", "autoregressive"])
-def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
+def test_every_step_of_a_run_teaches_and_none_sizes_itself(method):
     """The tree of a round is sized by what was known when the step before it had ended."""
     times, target, told = timed(), tiny_target(), []
     costs = RunCosts(lambda timed: times, method)
@@ -128,7 +126,7 @@ def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
     values = {"eagle2": {"depth": 3}, "ddd": {"threshold": "own"}}.get(method, {})
     made = composed(method, values, parts)
 
-    def learn(step: Any) -> None:
+    def learn(step):
         told.append(step)
         costs.learn(step)
 

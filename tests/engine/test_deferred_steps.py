@@ -1,12 +1,7 @@
 """A step that is made one round late, as on CUDA, is the step that is made at once, also where the next round fails."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
-from specviz.engine.interfaces import Context, Draft
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
@@ -21,7 +16,7 @@ def decoding(budget: int = 40) -> Decoding:
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def late(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None))
         yield
@@ -31,7 +26,7 @@ def told(run: Decoding) -> list[tuple[object, ...]]:
     return [(step.index, step.nodes, step.path, step.emitted, step.bonus, step.cut, step.notes) for step in run.steps()]
 
 
-def test_steps_made_late_are_the_steps_made_at_once(request: pytest.FixtureRequest) -> None:
+def test_steps_made_late_are_the_steps_made_at_once(request):
     at_once = decoding()
     wanted = told(at_once)
     request.getfixturevalue("late")
@@ -41,12 +36,12 @@ def test_steps_made_late_are_the_steps_made_at_once(request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("phase", ["draft", "judge"])
-def test_a_fault_in_the_next_round_keeps_the_step_that_waits(phase: str, late: None) -> None:
+def test_a_fault_in_the_next_round_keeps_the_step_that_waits(phase, late):
     run, rounds = decoding(), 4
     part = run.composition.controller if phase == "draft" else run.composition.acceptance
     plain = getattr(part, phase)
 
-    def failing(*given: Draft | Context) -> object:
+    def failing(*given):
         if run.round == rounds:
             raise RuntimeError("no more")
         return plain(*given)

@@ -1,7 +1,5 @@
 """Noise, warping, trees, cost and the loop's manners: what every method stands on."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -14,7 +12,7 @@ from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_all
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.cost import CostCurve, best_size
-from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter, TargetPass
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -26,7 +24,7 @@ from tests.support.tiny.text import Letters, tiny_target
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
-def test_warping_is_what_transformers_does(temperature: float, top_k: int, top_p: float) -> None:
+def test_warping_is_what_transformers_does(temperature, top_k, top_p):
     torch.manual_seed(0)
     logits = 3 * torch.randn(4, 40)
     theirs = TemperatureLogitsWarper(temperature)(None, logits)
@@ -38,12 +36,12 @@ def test_warping_is_what_transformers_does(temperature: float, top_k: int, top_p
 @pytest.mark.parametrize(
     "wrong", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}]
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput, match=next(iter(wrong))):
-        Warp(**wrong)  # type: ignore[arg-type]
+        Warp(**wrong)
 
 
-def test_a_tree_knows_its_depths_levels_and_ancestors() -> None:
+def test_a_tree_knows_its_depths_levels_and_ancestors():
     shape = TreeShape((-1, 0, 0, 1, 3, 2))
     assert shape.depths == (0, 1, 1, 2, 3, 2)
     assert shape.levels == ((0,), (1, 2), (3, 5), (4,))
@@ -53,12 +51,12 @@ def test_a_tree_knows_its_depths_levels_and_ancestors() -> None:
 
 
 @pytest.mark.parametrize("parents", [(), (0,), (-1, 1), (-1, 0, 5), (-1, -1)])
-def test_what_is_no_tree_is_refused(parents: tuple[int, ...]) -> None:
+def test_what_is_no_tree_is_refused(parents):
     with pytest.raises(BadInput):
         TreeShape(parents)
 
 
-def test_shapes_from_counts_and_from_rank_paths_agree() -> None:
+def test_shapes_from_counts_and_from_rank_paths_agree():
     shape = shape_from_counts([[2], [2, 1], [1]])
     assert shape.parents == (-1, 0, 0, 1, 1, 2, 3)
     assert shape == shape_from_paths([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
@@ -69,7 +67,7 @@ def test_shapes_from_counts_and_from_rank_paths_agree() -> None:
         DraftTree.of([1, 2], [-1])
 
 
-def test_the_best_size_is_the_best_of_all_sizes() -> None:
+def test_the_best_size_is_the_best_of_all_sizes():
     generator = random.Random(5)
     for _ in range(200):
         value = sorted((generator.random() for _ in range(generator.randrange(1, 40))), reverse=True)
@@ -78,15 +76,15 @@ def test_the_best_size_is_the_best_of_all_sizes() -> None:
         assert rate[best_size(value, curve)] == pytest.approx(max(rate))
 
 
-def test_cost_between_and_beyond_the_measured_widths() -> None:
+def test_cost_between_and_beyond_the_measured_widths():
     curve = CostCurve((1, 9, 17), (40.0, 48.0, 64.0))
     assert [curve.at(nodes) for nodes in (1, 5, 9, 13, 17, 25)] == [40.0, 44.0, 48.0, 56.0, 64.0, 80.0]
 
 
-def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object) -> None:
+def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path):
     reached = {(0,): 9, (0, 0): 9, (1,): 4, (0, 1): 2, (0, 0, 0): 9}
     tree = from_counts(reached, 10, "a test")
-    file = tmp_path / "tree.json"  # type: ignore[operator]
+    file = tmp_path / "tree.json"
     tree.save(file)
     assert CalibratedTree.load(file) == tree
     deep = from_counts({(0,): 3, (0, 0): 3}, 3, "a test")
@@ -100,7 +98,7 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
 
 
 @pytest.mark.parametrize("name", ["stand", "token_recycling"])
-def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
+def test_every_prefix_of_a_shipped_tree_is_a_tree(name):
     tree = CalibratedTree.load(TREES / f"{name}.json")
     assert len(tree.paths) == 80
     assert list(tree.probability) == sorted(tree.probability, reverse=True)
@@ -108,7 +106,7 @@ def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
         assert len(tree.best(nodes)) == nodes + 1
 
 
-def test_stopping_keeps_the_steps_so_far() -> None:
+def test_stopping_keeps_the_steps_so_far():
     target, stop = tiny_target(), Stop()
     run = Decoding(
         target,
@@ -133,10 +131,10 @@ def test_stopping_keeps_the_steps_so_far() -> None:
 class Failing(RootOnly):
     """Drafts twice, then breaks."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error):
         self.error, self.left = error, 2
 
-    def build(self, drafter: NullDrafter, context: Context) -> Draft:
+    def build(self, drafter, context):
         if not self.left:
             raise self.error
         self.left -= 1
@@ -152,7 +150,7 @@ class Failing(RootOnly):
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", "smaller"),
     ],
 )
-def test_a_failure_ends_the_run_and_keeps_what_there_is(error: Exception, reason: str, words: str) -> None:
+def test_a_failure_ends_the_run_and_keeps_what_there_is(error, reason, words):
     run = Decoding(
         tiny_target(),
         Composition(SingleDrafter(NullDrafter(), Failing(error)), Match()),
@@ -172,7 +170,7 @@ class Reading(NullDrafter):
 
     read = 0
 
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+    def begin(self, context, prefill):
         for start, end in chunks(len(context.ids) - 1, 2):
             self.read += end - start
 
@@ -182,12 +180,12 @@ class Reading(NullDrafter):
     [(None, 11), ("Reading the prompt: 5 of 11 tokens", 0), ("The drafter reads the prompt: 4 of 11 tokens", 6)],
 )
 @pytest.mark.parametrize("limit", ["", "A run has 9 s here."])
-def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at: str | None, read: int, limit: str) -> None:
+def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at, read, limit):
     target, drafter, told = tiny_target(), Reading(), list[str]()
     target.piece = 5
     stop = Stop(lambda: (math.inf, limit))
 
-    def progress(message: str, share: float | None) -> None:
+    def progress(message, share):
         told.append(message)
         if message == stop_at:
             stop.why = limit

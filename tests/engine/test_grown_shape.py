@@ -1,7 +1,5 @@
 """A shape that grew on a device is the shape with the same parents, and a pass over it gives the same rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -23,7 +21,7 @@ def grown() -> GrownShape:
     return shape
 
 
-def test_a_grown_shape_is_the_one_with_the_same_parents() -> None:
+def test_a_grown_shape_is_the_one_with_the_same_parents():
     shape, plain = grown(), TreeShape(PARENTS)
     assert len(shape) == len(plain) and shape.depths == plain.depths
     assert torch.equal(shape.ancestors_on(torch.device("cpu")), plain.ancestors)
@@ -32,12 +30,12 @@ def test_a_grown_shape_is_the_one_with_the_same_parents() -> None:
 
 
 @pytest.mark.parametrize("taps", [2, 4, 6])
-def test_its_convolution_reads_what_that_of_the_plain_shape_reads(taps: int) -> None:
+def test_its_convolution_reads_what_that_of_the_plain_shape_reads(taps):
     here = torch.device("cpu")
     assert torch.equal(sources_of(grown(), taps, here), sources_of(TreeShape(PARENTS), taps, here))
 
 
-def test_tokens_and_parents_are_told_in_one_copy() -> None:
+def test_tokens_and_parents_are_told_in_one_copy():
     with emulated_cuda() as device:
         shape = GrownShape.root("cuda").below(torch.zeros(2, dtype=torch.long, device="cuda"))
         tree = DraftTree(shape, torch.ones(3, dtype=torch.long, device="cuda"))
@@ -47,7 +45,7 @@ def test_tokens_and_parents_are_told_in_one_copy() -> None:
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_pass_over_it_gives_the_same_rows(tier: str) -> None:
+def test_a_pass_over_it_gives_the_same_rows(tier):
     session = tiny_target(tier, torch.float64).open(64)
     session.prefill([5, 9, 2])
     plain = session.score(DraftTree.of(TOKENS, PARENTS)).logits.clone()

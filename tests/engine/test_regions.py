@@ -1,11 +1,7 @@
 """Compiled code is made elsewhere, kept on the disk, loaded off the clock, and never needed: plain passes go on without it."""
 
-from __future__ import annotations
-
 import subprocess
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +22,7 @@ def calls(width: int, columns: int) -> list[Call]:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(regions.FOLDER, str(tmp_path))
     return tmp_path
 
@@ -34,30 +30,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Compiler:
     """Stands for the other processes, which end when the test says."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.started, self.loaded, self.returncode = 0, 0, None
         monkeypatch.setattr(subprocess, "Popen", self.start)
         monkeypatch.setattr(regions, "load", self.load)
 
-    def start(self, command: list[str], stdin: int, stdout: Any, stderr: Any) -> Compiler:
+    def start(self, command, stdin, stdout, stderr):
         self.started += 1
         stdout.write(b"Traceback:\nCompilerError: no such instruction\n")
         self.returncode, self.stdin = None, open("/dev/null", "wb")  # noqa: SIM115
         return self
 
-    def poll(self) -> int | None:
+    def poll(self):
         return self.returncode
 
-    def load(self, calls: list[Call]) -> None:
+    def load(self, calls):
         self.loaded += 1
 
 
 @pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+def compiler(monkeypatch):
     return Compiler(monkeypatch)
 
 
-def test_passes_are_plain_until_the_code_is_there(compiler: Compiler) -> None:
+def test_passes_are_plain_until_the_code_is_there(compiler):
     some, told = Regions(calls), list[str]()
     some.progress = lambda message, share: told.append(message)
     assert not some.ready(8, 16) and not some.ready(8, 16)
@@ -71,7 +67,7 @@ def test_passes_are_plain_until_the_code_is_there(compiler: Compiler) -> None:
     assert not some.take_news()
 
 
-def test_a_failure_is_said_once_and_ends_the_attempts(compiler: Compiler) -> None:
+def test_a_failure_is_said_once_and_ends_the_attempts(compiler):
     some = Regions(calls)
     some.ready(1, 16)
     compiler.returncode = 1
@@ -83,13 +79,13 @@ def test_a_failure_is_said_once_and_ends_the_attempts(compiler: Compiler) -> Non
     )
 
 
-def test_their_number_is_bounded(compiler: Compiler) -> None:
+def test_their_number_is_bounded(compiler):
     some = Regions(calls)
     some.background = False
     assert [some.ready(1, columns) for columns in range(1, MOST + 3)] == [True] * MOST + [False] * 2
 
 
-def test_loading_is_off_the_clock(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_is_off_the_clock(compiler, monkeypatch):
     now = time.perf_counter_ns
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now() + 3600 * 10**9 * compiler.loaded)
     some, untimed = Regions(calls), Untimed(torch.device("cpu"))

@@ -1,7 +1,5 @@
 """The tree scan equals the recurrence walked token by token along every path, and each classic mistake does not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,11 +40,11 @@ class Case:
     window: Tensor
     state: Tensor
 
-    def to(self, dtype: torch.dtype) -> Case:
+    def to(self, dtype):
         layer = replace(self.layer, **{n: getattr(self.layer, n).to(dtype) for n in ("kernel", "bias", "rate", "skip")})
         return Case(layer, self.shape, *(getattr(self, n).to(dtype) for n in ("inputs", "steps", "window", "state")))
 
-    def scan(self) -> Tensor:
+    def scan(self):
         return tree_scan(self.layer, self.inputs, self.steps, self.window, self.state, self.shape)
 
 
@@ -54,7 +52,7 @@ def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, 
     generator = torch.Generator().manual_seed(seed)
     channels = heads * size + 2 * groups * state
 
-    def normal(*shape: int) -> Tensor:
+    def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     rate = -torch.exp(torch.rand(heads, generator=generator, dtype=torch.float64) * np.log(16))
@@ -86,7 +84,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_every_node_equals_its_path_walked_alone(shape, dtype):
     for seed in range(3):
         exact = case(*shape, seed=seed)
         used = exact.to(dtype)
@@ -102,7 +100,7 @@ def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: 
             assert torch.equal(after.window[0].double(), window.to(dtype).double())
 
 
-def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
+def test_a_replay_in_two_parts_is_the_replay_in_one():
     one = case(12, 4, 8, 16, 1, 4, branch=0.0)
     layer, passed = one.layer.stacked([one.layer]), Activations(one.inputs[None], one.steps[None])
     start = Carried(one.window[None], one.state[None])
@@ -113,7 +111,7 @@ def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
         assert torch.equal(halves.window, whole.window)
 
 
-def test_the_mask_comes_before_the_exponential() -> None:
+def test_the_mask_comes_before_the_exponential():
     fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
     seen = TreeShape((-1, 0, 0, 2)).ancestors
     right = decays(fade, seen)

@@ -1,10 +1,7 @@
 """A run ends when it is stopped and when its time is up, and says which."""
 
-from __future__ import annotations
-
 import math
 import threading
-from typing import Any
 
 import pytest
 
@@ -20,11 +17,11 @@ def silent(message: str, share: float | None) -> None:
 class Clock:
     now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_a_plain_stop_has_no_reason() -> None:
+def test_a_plain_stop_has_no_reason():
     stop = Stop()
     stop.begin()
     assert not stop.is_set() and not stop.halfway() and stop.has_time_for(1e9)
@@ -32,7 +29,7 @@ def test_a_plain_stop_has_no_reason() -> None:
     assert stop.is_set() and stop.halfway() and not stop.has_time_for(0.0) and stop.why == ""
 
 
-def test_time_counts_from_the_beginning_of_the_work_and_not_from_before() -> None:
+def test_time_counts_from_the_beginning_of_the_work_and_not_from_before():
     clock = Clock()
     stop = Stop(lambda: (10.0, "10 s are the most."), clock)
     clock.now += 50
@@ -47,7 +44,7 @@ def test_time_counts_from_the_beginning_of_the_work_and_not_from_before() -> Non
     assert stop.is_set() and stop.why == "10 s are the most."
 
 
-def test_a_limit_may_shrink_while_the_run_goes_on() -> None:
+def test_a_limit_may_shrink_while_the_run_goes_on():
     clock, limit = Clock(), [60.0]
     stop = Stop(lambda: (limit[0], f"{limit[0]:g} s"), clock)
     stop.begin()
@@ -59,7 +56,7 @@ def test_a_limit_may_shrink_while_the_run_goes_on() -> None:
     assert stop.is_set(), "what is over stays over"
 
 
-def test_what_is_known_to_take_too_long_is_not_begun() -> None:
+def test_what_is_known_to_take_too_long_is_not_begun():
     clock = Clock()
     stop = Stop(lambda: (10.0, "10 s"), clock)
     stop.begin()
@@ -68,7 +65,7 @@ def test_what_is_known_to_take_too_long_is_not_begun() -> None:
     assert not stop.has_time_for(5.0) and stop.is_set() and stop.why == "10 s"
 
 
-def test_preparing_has_a_limit_of_its_own_until_the_run_begins() -> None:
+def test_preparing_has_a_limit_of_its_own_until_the_run_begins():
     clock, waiting = Clock(), [False]
     stop = Stop(lambda: (10.0, "run"), clock)
     stop.prepare(lambda: (5.0, "preparing") if waiting[0] else (math.inf, ""))
@@ -83,7 +80,7 @@ def test_preparing_has_a_limit_of_its_own_until_the_run_begins() -> None:
     assert late.is_set() and late.why == "preparing"
 
 
-def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads() -> None:
+def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads():
     outer, inner = threading.Event(), threading.Event()
     with stoppable(outer), stoppable(inner):
         heed()
@@ -98,10 +95,10 @@ def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads
     heed()
 
 
-def test_one_thread_computes_at_a_time_and_one_that_waits_lets_others() -> None:
+def test_one_thread_computes_at_a_time_and_one_that_waits_lets_others():
     lock, release, others = threading.Lock(), threading.Event(), list[str]()
 
-    def waits() -> None:
+    def waits():
         with computing(lock, silent):
             with waiting():
                 release.wait(20)
@@ -117,7 +114,7 @@ def test_one_thread_computes_at_a_time_and_one_that_waits_lets_others() -> None:
     assert others == ["beside", "back"] and lock.acquire(blocking=False)
 
 
-def test_what_was_stopped_while_it_waited_computes_no_more() -> None:
+def test_what_was_stopped_while_it_waited_computes_no_more():
     lock, cancel = threading.Lock(), threading.Event()
     with pytest.raises(Interrupted), stoppable(cancel), computing(lock, silent):
         with waiting():
@@ -127,7 +124,7 @@ def test_what_was_stopped_while_it_waited_computes_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
-def test_a_lock_of_another_is_waited_for_only_while_the_run_is_wanted(kind: Any) -> None:
+def test_a_lock_of_another_is_waited_for_only_while_the_run_is_wanted(kind):
     computes, lock, cancel = threading.Lock(), kind(), threading.Event()
     held, done = threading.Event(), threading.Event()
     holder = threading.Thread(target=lambda: (lock.acquire(), held.set(), done.wait(20), lock.release()))
@@ -141,7 +138,7 @@ def test_a_lock_of_another_is_waited_for_only_while_the_run_is_wanted(kind: Any)
     holder.join(20)
 
 
-def test_a_run_waits_for_a_stopped_one_so_long_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_waits_for_a_stopped_one_so_long_and_says_so(monkeypatch):
     monkeypatch.setattr(stop_module, "PATIENCE_SECONDS", 0.2)
     lock, told = threading.Lock(), list[str]()
     lock.acquire()

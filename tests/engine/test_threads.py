@@ -1,9 +1,5 @@
 """Processor threads follow the load: fewer when waiting again and again, all of them again afterwards."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -13,7 +9,7 @@ from specviz.engine.threads import ThreadLimit
 
 
 @pytest.fixture
-def four() -> Iterator[None]:
+def four():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     yield
@@ -21,11 +17,11 @@ def four() -> Iterator[None]:
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def waiting(monkeypatch):
     """A process whose threads wait for as long as the list's one number says, between any two looks."""
     more, total = [0], [0]
 
-    def counted() -> int:
+    def counted():
         total[0] += more[0]
         return total[0]
 
@@ -34,7 +30,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return more
 
 
-def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None, waiting: list[int]) -> None:
+def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four, waiting):
     with ThreadLimit() as limit:
         for more, left in [(10**9, 4), (0, 4), (10**9, 4), (10**9, 2), (10**9, 2), (10**9, 1), (10**9, 1)]:
             waiting[0] = more
@@ -43,14 +39,14 @@ def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None
     assert torch.get_num_threads() == 4
 
 
-def test_a_thread_that_ends_takes_its_waiting_with_it(four: None, waiting: list[int]) -> None:
+def test_a_thread_that_ends_takes_its_waiting_with_it(four, waiting):
     with ThreadLimit() as limit:
         waiting[0] = -(10**9)
         threads.adjust()
         assert (limit.share, limit.now) == (0.0, 4)
 
 
-def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting: list[int]) -> None:
+def test_how_long_threads_waited_is_known_even_of_one_thread(four, waiting):
     assert threads.contention() == 0.0
     with ThreadLimit() as limit:
         for _ in range(5):
@@ -62,7 +58,7 @@ def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting
         assert threads.contention() == 0.0
 
 
-def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four: None, waiting: list[int]) -> None:
+def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four, waiting):
     waiting[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None

@@ -4,11 +4,6 @@ A run that somebody looks at and one that nobody does must work alike in their t
 operations inside drafting, judging and learning but outside ``context.untimed``, and notes that are made there.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,8 +14,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.to_device import clear_device_caches
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import TypedNote
-from specviz.trace.schema import Note
-from tests.support.ladder import PICTURES, PLAIN, ROWS, Row
+from tests.support.ladder import PICTURES, PLAIN, ROWS
 from tests.support.tiny.text import Letters
 
 WARM = Warp(1.0)
@@ -31,7 +25,7 @@ SHOWN = {row.method: row for row in reversed([*ROWS, *PICTURES]) if row.method i
 class Watch(TorchDispatchMode):
     """Counts tensor operations in the timed phases of a decoding, and the notes made there, but for what is aside."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.operations = 0
         self.notes: list[str] = []
@@ -39,24 +33,24 @@ class Watch(TorchDispatchMode):
         self._run: Decoding | None = None
         self._timed = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.operations += self.counts
         return func(*args, **(kwargs or {}))
 
     @property
-    def counts(self) -> bool:
+    def counts(self):
         return self._timed > 0 and self._run is not None and not self._run.untimed._depth
 
-    def made(self, note: str) -> None:
+    def made(self, note):
         if self._timed:
             (self.notes if self.counts else self.aside_notes).append(note)
 
-    def timing(self, one: Any, *names: str) -> None:
+    def timing(self, one, *names):
         """Let the methods ``names`` of ``one`` count as timed."""
         for name in names:
             plain = getattr(one, name)
 
-            def timed(*given: Any, plain: Callable[..., Any] = plain) -> Any:
+            def timed(*given, plain=plain):
                 self._timed += 1
                 try:
                     return plain(*given)
@@ -65,7 +59,7 @@ class Watch(TorchDispatchMode):
 
             object.__setattr__(one, name, timed)
 
-    def over(self, row: Row, level: str) -> list[int]:
+    def over(self, row, level):
         place = row.open(PLAIN)
         composition = place.compose(row.method, row.values, WARM, {})
         self.timing(composition.controller, "draft", "observe")
@@ -78,17 +72,17 @@ class Watch(TorchDispatchMode):
         return self._run.outcome.output_ids
 
 
-def test_every_method_is_watched() -> None:
+def test_every_method_is_watched():
     assert set(SHOWN) == set(all_methods()) - {"autoregressive"}, "a new method needs a row of the ladder"
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("row", SHOWN.values(), ids=str)
-def test_what_is_only_shown_is_made_aside(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_only_shown_is_made_aside(row, monkeypatch):
     watches: list[Watch] = []
     plain = TypedNote.to_note
 
-    def noted(note: TypedNote) -> Note:
+    def noted(note):
         made = plain(note)
         watches[-1].made(made.type)
         return made

@@ -1,7 +1,5 @@
 """Chains through a block are cut without looking ahead: with the paper's counter-example, which the wrong rule fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,7 +47,7 @@ def cut(world: World, size: Callable[[Sequence[float]], int]) -> Iterator[tuple[
 def in_retrospect(speeds: Sequence[float]) -> Callable[[Sequence[float]], int]:
     """The rule that compares whole chains: the size of the highest throughput."""
 
-    def size(rates: Sequence[float]) -> int:
+    def size(rates):
         expected = 1 + numpy.cumsum([0.0, *numpy.cumprod(rates)])
         return int((expected * numpy.array(speeds)).argmax())
 
@@ -58,15 +56,13 @@ def in_retrospect(speeds: Sequence[float]) -> Callable[[Sequence[float]], int]:
 
 @pytest.mark.parametrize("speeds", [PAPER, CLIFF], ids=["paper", "cliff"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_chain_cut_slot_by_slot_keeps_the_distribution(
-    seed: int, speeds: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_cut_slot_by_slot_keeps_the_distribution(seed, speeds, monkeypatch):
     world, rule = World(vocab=3, seed=seed), controller(speeds)
     found = exact_distribution(world, cut(world, rule.size), Rejection(), monkeypatch)
     torch.testing.assert_close(found, world.distribution(), rtol=0, atol=1e-12)
 
 
-def test_the_cases_are_those_of_the_paper() -> None:
+def test_the_cases_are_those_of_the_paper():
     rule, wrong = controller(PAPER), in_retrospect(PAPER)
     assert [rule.size(given) for given in ([0.8, 0.9], [0.8, 0.0])] == [0, 0]
     assert [wrong(given) for given in ([0.8, 0.9], [0.8, 0.0])] == [2, 0]
@@ -74,14 +70,14 @@ def test_the_cases_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_noticed_a_chain_cut_in_retrospect(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_a_chain_cut_in_retrospect(seed, monkeypatch):
     world = World(vocab=3, seed=seed)
     found = exact_distribution(world, cut(world, in_retrospect(PAPER)), Rejection(), monkeypatch)
     assert total_variation(found, world.distribution()) > 0.01
 
 
 @pytest.mark.parametrize("method", ["dflash", "dspark"])
-def test_a_cut_slot_is_drafted_in_one_pass_and_never_verified(method: str) -> None:
+def test_a_cut_slot_is_drafted_in_one_pass_and_never_verified(method):
     target = tiny_target()
     values = {"threshold": 0.45} if method == "dspark" else {}
     run = decode(target, compose(method, values, target, WARM), PROMPT, 80, WARM, 7)
@@ -98,7 +94,7 @@ def test_a_cut_slot_is_drafted_in_one_pass_and_never_verified(method: str) -> No
         assert any(node.status == "pruned" for step in run.steps for node in step.nodes)
 
 
-def test_rates_without_a_head_are_those_of_the_run() -> None:
+def test_rates_without_a_head_are_those_of_the_run():
     target = tiny_target()
     made = compose("dflash", {"nodes": 4}, target, GREEDY)
     chained = made.controller

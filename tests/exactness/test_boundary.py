@@ -1,7 +1,5 @@
 """Rotary factors that depend on the length of a text: exact methods write what ``generate`` writes, across the limit too."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -90,7 +88,7 @@ def _generated(kind: str, length: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("length", [2, LIMIT - 1, LIMIT, LIMIT + 1])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_run_across_the_limit_writes_what_generate_writes(kind: str, length: int, method: str) -> None:
+def test_a_run_across_the_limit_writes_what_generate_writes(kind, length, method):
     target, (prompt, expected) = _target(kind), _generated(kind, length)
     assert target.boundary == (0 if kind == "dynamic" else LIMIT)
     run = decode(target, _composed(method, target), prompt, len(expected))
@@ -99,7 +97,7 @@ def test_a_run_across_the_limit_writes_what_generate_writes(kind: str, length: i
 
 
 @pytest.mark.parametrize("kind", ["phi3", "phimoe", "llama"])
-def test_long_factors_matter_here(kind: str) -> None:
+def test_long_factors_matter_here(kind):
     """With the short ones alone the text would be another one."""
     _, expected = _generated(kind, LIMIT - 9)
     short = KINDS[kind]()
@@ -113,7 +111,7 @@ def test_long_factors_matter_here(kind: str) -> None:
     assert kind == "phimoe" or told != expected
 
 
-def test_a_session_that_goes_back_reads_with_short_factors_again() -> None:
+def test_a_session_that_goes_back_reads_with_short_factors_again():
     target, (prompt, _) = _target("phi3"), _generated("phi3", LIMIT + 9)
     short, session = target.open(80), target.open(80)
     session.prefill(prompt)
@@ -126,7 +124,7 @@ def test_a_session_that_goes_back_reads_with_short_factors_again() -> None:
         assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
-def test_targets_that_do_not_follow_refuse() -> None:
+def test_targets_that_do_not_follow_refuse():
     target = _target("phi3")
     assert TextRows(target, [LIMIT, 9]), "no row of them comes to the limit"
     with pytest.raises(BadInput, match="run the prompts one after another"):
@@ -137,5 +135,5 @@ def test_targets_that_do_not_follow_refuse() -> None:
         HybridTarget(recurrent, "hybrid", ())
 
 
-def test_a_limit_beyond_the_context_is_none() -> None:
+def test_a_limit_beyond_the_context_is_none():
     assert boundary_of(LlamaConfig(**{**SHAPE, "max_position_embeddings": LIMIT}, rope_parameters=dict(FLAT))) == 0

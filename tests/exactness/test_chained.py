@@ -1,15 +1,12 @@
 """A chain of three models writes what the target alone would: token for token where it is greedy, else by its distribution."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
 
-from specviz.engine.interfaces import Composition, Context, TargetPass
+from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARPS, baseline, compose
@@ -30,7 +27,7 @@ def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("case", ["a plain copy", "copied text below"])
-def test_the_drafter_below_is_right_now_and_then(case: str) -> None:
+def test_the_drafter_below_is_right_now_and_then(case):
     """Or how its tokens are filtered would not be tested by the ladder."""
     target = tiny_target()
     run = decode(target, composed(case, target, GREEDY), PROMPT, LENGTH, GREEDY)
@@ -38,7 +35,7 @@ def test_the_drafter_below_is_right_now_and_then(case: str) -> None:
 
 
 @pytest.mark.slow
-def test_passes_of_the_intermediate_model_count_as_drafting_beside_the_drafters_forwards() -> None:
+def test_passes_of_the_intermediate_model_count_as_drafting_beside_the_drafters_forwards():
     target = tiny_target()
     run = decode(target, composed("in 8 bits", target, GREEDY), PROMPT, 60, GREEDY)
     for step in run.steps:
@@ -48,7 +45,7 @@ def test_passes_of_the_intermediate_model_count_as_drafting_beside_the_drafters_
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_target_is_kept_whole() -> None:
+def test_a_copy_of_the_target_is_kept_whole():
     target = tiny_target()
     for warp in (GREEDY, WARPS["warm"]):
         run = decode(target, composed("a plain copy", target, warp), PROMPT, 120, warp, 3)
@@ -56,7 +53,7 @@ def test_a_copy_of_the_target_is_kept_whole() -> None:
         assert all(len(step.path) >= 6 for step in run.steps[:-1]), "the buffer fills before the target looks"
 
 
-def test_end_of_sequence_inside_a_buffer_ends_the_run_and_the_gathering() -> None:
+def test_end_of_sequence_inside_a_buffer_ends_the_run_and_the_gathering():
     greedy = baseline("eager", torch.float64, GREEDY)[:40]
     ending = next(token for place, token in enumerate(greedy) if place > 9 and token not in greedy[:place])
     target = tiny_target(eos=[ending])
@@ -68,7 +65,7 @@ def test_end_of_sequence_inside_a_buffer_ends_the_run_and_the_gathering() -> Non
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("case", "warped"), [(case, "warm") for case in CASES] + [("in 8 bits", "greedy")])
-def test_all_caches_equal_fresh_ones_after_every_step(case: str, warped: str) -> None:
+def test_all_caches_equal_fresh_ones_after_every_step(case, warped):
     """The target's by the ladder; the intermediate model's by what it says at the start of each round."""
     target, warp = tiny_target(), WARPS[warped]
     composition = composed(case, target, warp)
@@ -81,7 +78,7 @@ def _audited(controller: Any) -> list[float]:
     """Compare the intermediate model's rows with those of a session that reads the whole text at once."""
     worst, score = [], controller._score
 
-    def checked(inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
+    def checked(inner, tree):
         found, lead = score(inner, tree)
         fresh = controller.intermediate.open(len(inner.ids) + 64, ())
         if len(inner.ids) > 1:

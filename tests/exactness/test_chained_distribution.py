@@ -1,7 +1,5 @@
 """The distribution of what a chain of three models writes, counted: the buffer's, and that of whole runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -11,7 +9,7 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
+from specviz.engine.interfaces import Composition, Draft, Proposal, TargetPass
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.polybasic.cascade import Cascade
 from tests.support.rounds import context
@@ -25,23 +23,23 @@ class Table:
 
     name, context_length, boundary = "table", 1 << 20, 0
 
-    def __init__(self, world: World, prompt: int) -> None:
+    def __init__(self, world, prompt):
         self.world, self.prompt = world, prompt
         self.text: list[int] = []
         self.tree: DraftTree | None = None
 
     @property
-    def length(self) -> int:
+    def length(self):
         return len(self.text)
 
-    def open(self, capacity: int, taps: tuple[int, ...] = ()) -> Table:
+    def open(self, capacity, taps=()):
         self.text = []
         return self
 
-    def prefill(self, ids: list[int]) -> None:
+    def prefill(self, ids):
         self.text += ids
 
-    def score(self, tree: DraftTree) -> TargetPass:
+    def score(self, tree):
         self.tree = tree
         rows = []
         for node in range(len(tree)):
@@ -50,40 +48,40 @@ class Table:
             rows.append(table[tuple(prefix[:2])])
         return TargetPass(torch.stack(rows))
 
-    def keep(self, path: list[int]) -> None:
+    def keep(self, path):
         assert self.tree is not None
         self.text += [self.tree.host_tokens[node] for node in path]
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, length):
         del self.text[length:]
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 class Guess:
     """A drafter with one distribution everywhere, unlike any other's."""
 
-    def __init__(self, vocab: int) -> None:
+    def __init__(self, vocab):
         self.distribution = torch.softmax(torch.arange(vocab, dtype=torch.float64), -1)
 
-    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
+    def begin(self, context, prefill): ...
 
-    def observe(self, finished: Round) -> None: ...
+    def observe(self, finished): ...
 
-    def bookmark(self) -> None: ...
+    def bookmark(self): ...
 
-    def back(self, bookmark: None) -> None: ...
+    def back(self, bookmark): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
-    def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal]:
+    def rows(self, context, tokens, parents, nodes):
         return [Proposal(self.distribution) for _ in nodes]
 
-    def calls(self) -> int:
+    def calls(self):
         return 1
 
-    def draft_notes(self, picks: list[Pick]) -> tuple[()]:
+    def draft_notes(self, picks):
         return ()
 
 
@@ -100,7 +98,7 @@ def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("judge", [Match(), Rejection()], ids=["match", "ratio"])
-def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge: Any) -> None:
+def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge):
     world, rounds = World(vocab=3, seed=2), 1500
     drafts = gathered(world, judge, rounds)
     counts = Counter(tuple(draft.tree.host_tokens[1:3]) for draft in drafts)
@@ -119,7 +117,7 @@ def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge: A
 
 
 @pytest.mark.slow
-def test_whole_runs_keep_the_distribution() -> None:
+def test_whole_runs_keep_the_distribution():
     target = tiny_target(vocab=3)
     intermediate = intermediate_of("draft", target)
     made = lambda: Composition(Cascade(intermediate, Guess(3), Sampled(chain(1)), Match(), 2), Rejection())  # noqa: E731

@@ -1,8 +1,5 @@
 """The ladder for rounds whose drafter is chosen by what the text said so far: the choice leaves the distribution as it is."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +8,7 @@ import torch
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Composition, Context, Draft, Proposal
+from specviz.engine.interfaces import Composition, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
@@ -43,7 +40,7 @@ def compose_named(name: str, values: dict[str, object], target: TextTarget, warp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["not_a_bandit", "bandit_ucb", "bandit_exp3"])
-def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
+def test_drafters_that_a_user_names_are_arms_too(name):
     target, memory = tiny_target(), {}
     run = decode(target, compose_named(name, {"gamma": 4}, target, GREEDY, memory), PROMPT, LENGTH, GREEDY, 7)
     assert run.ids == baseline("eager", torch.float64, GREEDY)[:LENGTH]
@@ -58,7 +55,7 @@ def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
+def test_an_arm_is_asked_for_by_a_name_it_has():
     target = tiny_target()
     with pytest.raises(BadInput, match="no arm maths among the named draft models"):
         compose_named("not_a_bandit", {"arm": "maths"}, target, GREEDY)
@@ -66,15 +63,13 @@ def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
     assert {step.notes[0].data["drafted"] for step in run.steps} == {3}
 
 
-def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
+def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all():
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
 
     class Told(JudgedModel):
         levels = None
 
-        def rows(
-            self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-        ) -> list[Proposal | None]:
+        def rows(self, context, tokens, parents, nodes):
             place = len(context.ids) - context.prompt_length + nodes[0]
             distribution = torch.zeros(target.vocab_size, dtype=torch.float64)
             distribution[text[place]] = 1.0
@@ -87,7 +82,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
     assert [len(step.path) for step in run.steps] == [4] * 20 and run.ids == text[:100]
 
     class Mute(Told):
-        def rows(self, *given: object) -> list[Proposal | None]:
+        def rows(self, *given):
             return [None]
 
     mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024), Sampled(chain(4)))
@@ -98,19 +93,17 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
 @pytest.mark.parametrize(("composing", "count"), [(compose, 4), (compose_named, 3)])
-def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
-    composing: Callable[..., Composition], count: int, warp: Warp
-) -> None:
+def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(composing, count, warp):
     """Distributions asked afterwards, in one forward along the text, are those its chain was drawn from, token by token."""
     target = tiny_target()
     seen: list[tuple[float, float]] = []
 
     class Watched(DrafterSelector):
-        def draft(self, context: Context) -> Draft:
+        def draft(self, context):
             self.drafted = super().draft(context)
             return self.drafted
 
-        def _complete_note(self, finished, judged, settled) -> None:
+        def _complete_note(self, finished, judged, settled):
             super()._complete_note(finished, judged, settled)
             if not self.drafted.proposals:
                 return
@@ -131,7 +124,7 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
 
 
 @pytest.mark.slow
-def test_hindsight_at_temperature_zero_counts_the_matching_tokens() -> None:
+def test_hindsight_at_temperature_zero_counts_the_matching_tokens():
     target = tiny_target()
     run = decode(target, compose("not_a_bandit", {"gamma": 4}, target, GREEDY), PROMPT, 120, GREEDY)
     for step in run.steps[:-1]:
@@ -144,7 +137,7 @@ def test_hindsight_at_temperature_zero_counts_the_matching_tokens() -> None:
         assert all(set(row) <= {0.0, 1.0} for row in told["ghosts"])
 
 
-def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
+def test_copying_in_hindsight_is_what_copying_would_have_done():
     """Starts inside a round are judged by what was known there, not by what came later."""
     text = [1, 2, 3, 9, 1, 2, 3, 9, 1, 2, 4, 9]
     drafter, found = JudgedCopy(2, 1, 3), {}
@@ -159,7 +152,7 @@ def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_learned_stays_with_the_user_who_taught_it() -> None:
+def test_what_was_learned_stays_with_the_user_who_taught_it():
     target, memory = tiny_target(), {}
     first = decode(target, compose("not_a_bandit", {}, target, GREEDY, memory), PROMPT, 60, GREEDY)
     again = decode(target, compose("not_a_bandit", {}, target, GREEDY, memory), PROMPT, 60, GREEDY)
@@ -169,7 +162,7 @@ def test_what_was_learned_stays_with_the_user_who_taught_it() -> None:
     assert first.ids == again.ids == fresh.ids
 
 
-def test_a_bandit_hears_of_the_arm_that_drafted_alone() -> None:
+def test_a_bandit_hears_of_the_arm_that_drafted_alone():
     target = tiny_target()
     made = compose("bandit_ucb", {"remember": False}, target, GREEDY)
     run = decode(target, made, PROMPT, 40, GREEDY, level="off")

@@ -1,7 +1,5 @@
 """The ladder for blocks that a masked language model fills at once: searched paths and drawn blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -33,7 +31,7 @@ def told(case: str, target: TextTarget, text: Sequence[int], gap: int = 0) -> Co
     return foretold(*CASES[case], target, GREEDY, text, gap)
 
 
-def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
+def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions():
     target = tiny_target()
     run = decode(target, composed("deer", target, WARM), PROMPT, 150, WARM, 7)
     assert {step.rule for step in run.steps} == {"ratio"} and any(step.path for step in run.steps)
@@ -47,7 +45,7 @@ def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
 
 
 @pytest.mark.parametrize(("case", "whole"), [("deer", 6), ("fixed", 6)])
-def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
+def test_a_perfect_block_is_accepted_whole(case, whole):
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
     run = decode(target, told(case, target, text), PROMPT, 10 * (whole + 1), GREEDY)
     assert [len(step.path) for step in run.steps] == [whole] * 10
@@ -55,7 +53,7 @@ def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> None:
+def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others():
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
     kept = decode(target, told("diffuspec", target, text), PROMPT, 120, GREEDY)
     lost = decode(target, composed("diffuspec", target, GREEDY), PROMPT, 120, GREEDY)
@@ -64,7 +62,7 @@ def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> N
     assert max(shortest) < min(longest) and max(longest) == 9
 
 
-def test_searched_paths_are_composed_with_sample_and_match() -> None:
+def test_searched_paths_are_composed_with_sample_and_match():
     target = tiny_target()
     assert isinstance(composed("diffuspec", target, WARM).acceptance, Match)
     assert isinstance(composed("deer", target, WARM).acceptance, Rejection)

@@ -1,7 +1,5 @@
 """What a step asks of a GPU, counted on tiny models: few calls, hardly a wait, and the text that the CPU writes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,7 +61,7 @@ def calls(steps: Sequence[StepCounts]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
-def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None:
+def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped):
     steps = counted("eagle3", {**BEAM, "rule": "match"}, warped)
     for step in steps:
         draft = step.phases["draft"]
@@ -105,11 +103,11 @@ def published(case: str, target: TextTarget) -> FeatureRuntime:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "warped"), [*zip(PUBLISHED, itertools.cycle(["greedy", "warm"]), strict=False)])
-def test_published_heads_draft_from_graphs_as_ours_do(case: str, warped: str) -> None:
+def test_published_heads_draft_from_graphs_as_ours_do(case, warped):
     warp, method = WARPS[warped], get("eagle2")
     values = build(method.parameters, {**BEAM, "rule": "match" if warped == "greedy" else "without_replacement"}, "eagle2")
 
-    def composed(target: TextTarget) -> Composition:
+    def composed(target):
         head = published(case, target)
         return method.compose(values, parts_for(target, warp).using(drafter_weights=lambda kind: head))
 
@@ -132,8 +130,8 @@ def test_published_heads_draft_from_graphs_as_ours_do(case: str, warped: str) ->
     ],
 )
 def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
-    name: str, values: dict[str, Any], most: int
-) -> None:  # fmt: skip
+    name, values, most
+):  # fmt: skip
     for step in counted(name, values, "warm"):
         # A shape that was never seen is copied there by the target, which is not the method's doing.
         assert sum(step.phases[phase].waits for phase in ("draft", "judge", "commit")) <= most
@@ -155,13 +153,13 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
         ("medusa", {"tree": "published"}),
     ],
 )
-def test_a_greedy_step_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
+def test_a_greedy_step_is_a_few_calls(name, values):
     steps = counted(name, values, "greedy")
     assert calls(steps) <= CALLS
 
 
 @pytest.mark.slow
-def test_an_intermediate_models_rows_outlive_its_next_pass() -> None:
+def test_an_intermediate_models_rows_outlive_its_next_pass():
     """Replays of its graph overwrite its logits, which are the distributions that the target judges."""
     counted("polybasic", {"middle": "draft", "drafter": "eagle3", "gathered": 5, "nodes": 4}, "warm")
 
@@ -170,7 +168,7 @@ def test_an_intermediate_models_rows_outlive_its_next_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "values"), [("dream", {"depth": 5, "nodes": 20}), ("hivis", {"depth": 5, "nodes": 20}), ("language_only", {})]
 )
-def test_a_greedy_step_about_a_picture_is_a_few_calls(name: str, values: dict[str, Any]) -> None:
+def test_a_greedy_step_about_a_picture_is_a_few_calls(name, values):
     with emulated_cuda() as device:
         here = vision.world(tier="graph", device="cuda")
         composition, greedy = vision.compose(name, values, here, WARPS["greedy"]), WARPS["greedy"]
@@ -181,7 +179,7 @@ def test_a_greedy_step_about_a_picture_is_a_few_calls(name: str, values: dict[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [{"depth": 5, "width": 6, "nodes": 24}, {"depth": 3, "width": 4, "nodes": 9}])
-def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
+def test_a_tree_of_drawn_tokens_asks_once(values):
     for step in counted("eagle3", values, "warm"):
         assert step.phases["draft"].waits <= 1 and step.phases["judge"].waits <= 2
 
@@ -209,7 +207,7 @@ def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: fl
         ("speculative_jacobi", {"fill": "random"}, "warm", 2.0),
     ],
 )
-def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], warped: str, guidance: float) -> None:
+def test_a_step_of_a_picture_waits_as_rarely(name, values, warped, guidance):
     steps = counted_picture(name, values, warped, guidance)
     for step in steps:
         assert step.total("waits") <= MOST_WAITS
@@ -225,7 +223,7 @@ def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], 
         ("delta", hybrid.BEAM, "warm"),
     ],
 )
-def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, values: dict[str, Any], warped: str) -> None:
+def test_a_step_over_recurrent_layers_waits_as_rarely(kind, values, warped):
     warp = hybrid.WARPS[warped]
     expected = hybrid.run(values, hybrid.models(kind), warp, TOKENS)
     with emulated_cuda() as device:
@@ -237,7 +235,7 @@ def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, values: dict[st
 
 
 @pytest.mark.slow
-def test_another_device_that_had_the_name_before_changes_nothing() -> None:
+def test_another_device_that_had_the_name_before_changes_nothing():
     """What is kept of one device's tensors by its name must not be taken for the next one's."""
     warp, values = WARPS["warm"], {"tree": "published"}
     before = [step.total("waits") for step in counted("eagle", values, "warm")]

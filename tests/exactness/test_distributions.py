@@ -4,8 +4,6 @@ rounds.
 Known wrong variants go through the same harness, which has to notice them.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -16,9 +14,8 @@ from torch import Tensor
 from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.residual import DenseResidual, Residual, remaining
-from specviz.acceptance.tree_probabilities import NodeTable
-from specviz.engine.interfaces import Acceptance, Draft, Proposal
+from specviz.acceptance.residual import DenseResidual, remaining
+from specviz.engine.interfaces import Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
 from specviz.methods.traversal.verification import Traversal
@@ -80,14 +77,14 @@ def random_distribution(vocab: int, seed: int, temperature: float = 1.2) -> Tens
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_what_remains_keeps_the_distribution_of_one_token(tries: int, seed: int) -> None:
+def test_what_remains_keeps_the_distribution_of_one_token(tries, seed):
     p, q = random_distribution(6, seed, 2.0), random_distribution(6, seed + 50, 2.0)
     assert (distribution_after(p, q, Proposal(q), tries) - p).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_drafter_of_few_tokens_keeps_it_too(tries: int, seed: int) -> None:
+def test_a_drafter_of_few_tokens_keeps_it_too(tries, seed):
     p, ids, few = random_distribution(9, seed), torch.tensor([7, 0, 4, 2]), random_distribution(4, seed + 50)
     whole = torch.zeros(9, dtype=torch.float64).index_copy(0, ids, few)
     listed, dense = distribution_after(p, whole, Proposal(few, ids), tries), distribution_after(p, whole, Proposal(whole), tries)
@@ -95,7 +92,7 @@ def test_a_drafter_of_few_tokens_keeps_it_too(tries: int, seed: int) -> None:
     assert (dense - p).abs().max() < 1e-12
 
 
-def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
+def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary():
     p, ids, q = (
         random_distribution(400, 3),
         torch.randperm(400, generator=torch.Generator().manual_seed(1))[:100],
@@ -118,9 +115,7 @@ def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "listed"])
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_a_judged_tree_keeps_the_distribution_of_three_tokens(
-    shape: str, warp: str, sparse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judged_tree_keeps_the_distribution_of_three_tokens(shape, warp, sparse, monkeypatch):
     world = World(3, 5, WARPS[warp], sparse)
     if warp == "nucleus" and not torch.equal(world.proposal(()).probability > 0, torch.ones(3, dtype=torch.bool)):
         world = World(4, 6, WARPS[warp], sparse)
@@ -128,12 +123,12 @@ def test_a_judged_tree_keeps_the_distribution_of_three_tokens(
     assert off(world, exact_distribution(world, drafts, Rejection(), monkeypatch)) < 1e-12
 
 
-def test_children_nobody_drew_count_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_nobody_drew_count_as_certain(monkeypatch):
     world = World(3, 1)
     assert off(world, exact_distribution(world, [(1.0, best(world, BINARY))], Rejection(), monkeypatch)) < 1e-12
 
 
-def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch):
     world = World(3, 1)
     posing = best(world, BINARY, with_proposals=True)
     found = exact_distribution(world, [(1.0, posing)], Rejection(), monkeypatch)
@@ -159,18 +154,18 @@ SLIPS: dict[str, Callable[[World], Iterator[tuple[float, Draft]]]] = {
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=["from the root", "from the leaves"])
 @pytest.mark.parametrize("slip", SLIPS)
-def test_noticed_slips_of_a_drafter(slip: str, rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_slips_of_a_drafter(slip, rule, monkeypatch):
     world = World(3, 1)
     assert total_variation(exact_distribution(world, SLIPS[slip](world), rule, monkeypatch), world.distribution()) > 0.01
 
 
-def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_drafter_not_renormalised(monkeypatch):
     class Forgetful(DenseResidual):
-        def reject(self, token: int) -> None:
+        def reject(self, token):
             super().reject(token)
             self._q = torch.where(self._q > 0, self._whole, 0.0)
 
-    def forgetful(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
+    def forgetful(target, table, drawn):
         if not drawn:
             return remaining(target, table, drawn)
         left = Forgetful(target, table)
@@ -183,7 +178,7 @@ def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> No
     assert total_variation(found, world.distribution()) > 0.05
 
 
-def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch):
     world = World(3, 1, Warp(0.6))
     unwarped = World(3, 1)
     found = exact_distribution(unwarped, drawn(world, SHAPES["chain"]), Rejection(), monkeypatch)
@@ -197,19 +192,19 @@ def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("drafts", "bound"), [(250, 0.07), pytest.param(1_000, 0.03, marks=pytest.mark.slow)])
-def test_thousands_of_judged_trees_keep_the_distribution_of_three_tokens(drafts: int, bound: float) -> None:
+def test_thousands_of_judged_trees_keep_the_distribution_of_three_tokens(drafts, bound):
     world = World(4, 9, Warp(0.9), sparse=True)
     assert total_variation(judged(world, BINARY, Rejection(), drafts, 20), world.distribution()) < bound
 
 
 @pytest.mark.slow
-def test_matching_a_drawn_tree_keeps_it() -> None:
+def test_matching_a_drawn_tree_keeps_it():
     world = World(4, 11)
     assert total_variation(judged(world, BINARY, Match(), 500, 10), world.distribution()) < 0.06
 
 
 @pytest.mark.slow
-def test_a_tree_is_accepted_as_often_as_its_children_are_likely() -> None:
+def test_a_tree_is_accepted_as_often_as_its_children_are_likely():
     """One draw decides between all siblings: a draw for each of them would accept more, and bend the distribution."""
     world = World(4, 12)
     draft = Draft(DraftTree.of([0, 3, 1], [-1, 0, 0]))

@@ -1,7 +1,5 @@
 """Dynamic trees of drawn tokens: the distribution by enumeration of all that may be drawn, level after level."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 
@@ -41,7 +39,7 @@ def every_draft(world: World, builder: SampledDynamicTree, monkeypatch: pytest.M
         script = waiting.pop()
         chances: list[float] = []
 
-        def told(q: torch.Tensor, key: object, nodes: object, most: int, places: int) -> tuple[torch.Tensor, ...]:
+        def told(q, key, nodes, most, places):
             rows = []
             for row in q:
                 size = min(most, int((row > 0).sum()))
@@ -76,9 +74,7 @@ BUILDERS = {
         ("wide", Warp(0.6)),
     ],
 )
-def test_what_is_drawn_decides_the_next_level_and_not_the_distribution(
-    builder: str, warp: Warp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_drawn_decides_the_next_level_and_not_the_distribution(builder, warp, monkeypatch):
     world = World(3, 5, warp)
     drafts = list(every_draft(world, BUILDERS[builder], monkeypatch))
     assert sum(probability for probability, _ in drafts) == pytest.approx(1.0)
@@ -88,11 +84,11 @@ def test_what_is_drawn_decides_the_next_level_and_not_the_distribution(
     assert float((found - world.distribution()).abs().max()) < 1e-12
 
 
-def test_noticed_a_child_dropped_for_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_a_child_dropped_for_what_was_drawn(monkeypatch):
     """The second child stays only where it is a likely one: whether it is there depends on its own draw."""
     world = World(3, 1)
 
-    def choosy(draft: Draft) -> Draft:
+    def choosy(draft):
         first, second = draft.tree.shape.children[0]
         kept = (0, first, second) if (draft.confidence[second] or 0.0) > 0.3 else (0, first)
         tokens = [draft.tree.host_tokens[node] for node in kept]

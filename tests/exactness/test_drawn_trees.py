@@ -1,7 +1,5 @@
 """Fixed trees drawn from a trained kind of network: the distributions that it was drawn from, and that of whole runs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -58,7 +56,7 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
 
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("kind", ["narrow", "wide"])
-def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
+def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind, warp):
     target = tiny_target(vocab=VOCAB)
     world = world_of(target, kind, WARPS[warp])
     draft = Sampled(SHAPE).build(drafter_on(target, kind, WARPS[warp]), context(warp=WARPS[warp]))
@@ -68,11 +66,11 @@ def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn
 
 
 @pytest.mark.slow
-def test_whole_runs_keep_the_distribution_too() -> None:
+def test_whole_runs_keep_the_distribution_too():
     target = tiny_target(vocab=VOCAB)
     stepper = network_for(target, "narrow").runtime()
 
-    def composed() -> Composition:
+    def composed():
         drafter = FeatureDrafter(stepper, target.context_length)
         return Composition(SingleDrafter(drafter, Sampled(SHAPE)), Rejection(), stepper.config.taps)
 

@@ -1,7 +1,5 @@
 """The ladder for trees drafted in blocks: whatever a network of two levels a forward drafts, the text is the target's own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -28,7 +26,7 @@ def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("block", [1, 3])
-def test_other_block_lengths_write_the_same_text(block: int) -> None:
+def test_other_block_lengths_write_the_same_text(block):
     target = tiny_target()
     text, net = baseline("eager", torch.float64, WARM), block_net(target, block, draft=target.vocab_size)
     run = decode(target, foretold("falcon", CASES["fitted"], target, WARM, text, 4, net), PROMPT, 100, WARM, 7)
@@ -37,7 +35,7 @@ def test_other_block_lengths_write_the_same_text(block: int) -> None:
     assert len(lengths) > 1 and max(lengths) > 1
 
 
-def test_drawn_trees_are_judged_by_the_distributions_they_were_drawn_from() -> None:
+def test_drawn_trees_are_judged_by_the_distributions_they_were_drawn_from():
     target = tiny_target()
     run = decode(target, composed("drawn", target, WARM), PROMPT, 120, WARM, 7)
     assert {step.rule for step in run.steps} == {"without_replacement"}
@@ -45,7 +43,7 @@ def test_drawn_trees_are_judged_by_the_distributions_they_were_drawn_from() -> N
     assert run.ids != baseline("eager", torch.float64, WARM)[:120], "another draw from the same distribution"
 
 
-def test_two_levels_a_forward_and_the_drafter_starts_as_soon_as_a_block_is_there() -> None:
+def test_two_levels_a_forward_and_the_drafter_starts_as_soon_as_a_block_is_there():
     target = tiny_target()
     run = decode(target, composed("published", target, GREEDY), PROMPT, 40, GREEDY)
     assert all(step.draft_calls == 4 and step.verified == 165 and max(step.depths) == 8 for step in run.steps)

@@ -3,10 +3,6 @@
 A new release of transformers brings its classes here first. Contexts are filled to the end, and windows are shorter than prompts.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +65,7 @@ def _reason(kind: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch):
     """Fixed trees of fewer nodes than a context has places, as some classes hold something for each place: by themselves they
     have as many as pay. And models are forgotten."""
     whole = CalibratedTree.best
@@ -87,7 +83,7 @@ def _cases() -> list[Any]:
 class _Folder:
     """A model in a folder, as a user has it, and what may be run there."""
 
-    def __init__(self, path: Path, kind: str, dtype: str, context: int = CONTEXT, **settings: Any) -> None:
+    def __init__(self, path, kind, dtype, context=CONTEXT, **settings):
         tokenizer = words()
         tiny_model(kind, **settings).save_pretrained(path)
         tokenizer.save_pretrained(path)
@@ -96,7 +92,7 @@ class _Folder:
         self.budget = context - len(self.ids)
         assert len(self.ids) > WINDOW
 
-    def run(self, method: str, draft: Path | None = None) -> list[int]:
+    def run(self, method, draft=None):
         trace = specviz.run(
             prompt=PROMPT, raw=True, method=method, target=str(self.path), draft=None if draft is None else str(draft),
             max_new_tokens=self.budget, dtype=self.dtype, device="cpu", seed=3,
@@ -104,7 +100,7 @@ class _Folder:
         assert trace.end is not None and trace.end.reason in ("budget", "context"), trace.end
         return list(trace.end.output_ids)
 
-    def generated(self) -> list[int]:
+    def generated(self):
         settings: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "attn_implementation": "eager"}
         try:
             model = AutoModelForCausalLM.from_pretrained(self.path, experts_implementation="eager", **settings)
@@ -116,7 +112,7 @@ class _Folder:
 
 
 @pytest.mark.parametrize("kind", _cases())
-def test_a_class_writes_what_generate_writes_or_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_class_writes_what_generate_writes_or_is_refused(kind, tmp_path):
     if kind in UNBUILT:
         with pytest.raises(Exception, match=UNBUILT[kind]):  # whatever its class raises
             tiny_model(kind)
@@ -140,20 +136,20 @@ def test_a_class_writes_what_generate_writes_or_is_refused(kind: str, tmp_path: 
 
 @pytest.mark.families
 @pytest.mark.parametrize("kind", ["afmoe", "aria_text", "falcon"])
-def test_a_deep_class_writes_what_generate_writes_in_a_long_text(kind: str, tmp_path: Path) -> None:
+def test_a_deep_class_writes_what_generate_writes_in_a_long_text(kind, tmp_path):
     folder = _Folder(tmp_path, kind, "float64", 72, max_position_embeddings=72, num_hidden_layers=4)
     greedy = folder.run("autoregressive")
     assert greedy == folder.generated() == folder.run("token_recycling") and len(greedy) == folder.budget
 
 
 @pytest.mark.families
-def test_a_window_as_long_as_the_context_needs_no_mask(tmp_path: Path) -> None:
+def test_a_window_as_long_as_the_context_needs_no_mask(tmp_path):
     folder = _Folder(tmp_path, "moshi", "float64", sliding_window=CONTEXT)
     greedy = folder.run("autoregressive")
     assert greedy == folder.generated() == folder.run("token_recycling")
 
 
-def test_an_encoder_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_is_refused(tmp_path):
     folder = _Folder(tmp_path, "bert", "float64")
     sizes = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     BertLMHeadModel(BertConfig(**sizes)).save_pretrained(tmp_path)
@@ -161,6 +157,6 @@ def test_an_encoder_is_refused(tmp_path: Path) -> None:
         folder.run("autoregressive")
 
 
-def test_the_lists_name_registered_classes() -> None:
+def test_the_lists_name_registered_classes():
     listed = {*UNBUILT, *UNREFERENCED, *FLOAT32, *COMMON, *" ".join(REFUSED.values()).split()}
     assert listed <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

@@ -1,11 +1,8 @@
 """The ladder for GTO, alone and with the drafter before it alongside: the text is the target's own, the notes add up."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.targets.text import TextTarget
@@ -21,7 +18,7 @@ SEEDS = {"eagle3": 3, "gto": 4}
 def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: dict[str, int] | None = None) -> Composition:
     """``seeds`` make the networks before and after; equal ones make equal networks."""
 
-    def heads(kind: str) -> FeatureRuntime:
+    def heads(kind):
         return tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]).runtime()
 
     return composed("gto", values, parts_for(target, warp).using(drafter_weights=heads))
@@ -29,7 +26,7 @@ def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: di
 
 def run(values: dict[str, object], warp: Warp, budget: int = 60, level: str = "tree", **more: object) -> Decoded:
     target = tiny_target()
-    return decode(target, compose(values, target, warp, **more), PROMPT, budget, warp, 7, level)  # type: ignore[arg-type]
+    return decode(target, compose(values, target, warp, **more), PROMPT, budget, warp, 7, level)
 
 
 def rewards(found: Decoded) -> list[dict[str, object]]:
@@ -38,13 +35,13 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "nucleus"), ("graph", "warm")])
-def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparing_changes_neither_text_nor_cache(tier, warped, monkeypatch):
     target, warp = tiny_target(tier), WARPS[warped]
     composed, alone = compose(BOTH, target, warp), compose(TREE, target, warp)
     steps = decode(target, alone, PROMPT, 32, warp, 7).steps
     audit, opened = Audit(target), target.open
 
-    def first_audited(capacity: int, taps: tuple[int, ...] = ()) -> object:
+    def first_audited(capacity, taps=()):
         return audit.open(capacity, taps) if taps else opened(capacity, taps)  # the second session wants no taps
 
     monkeypatch.setattr(target, "open", first_audited)
@@ -55,31 +52,31 @@ def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkey
 
 
 @pytest.mark.slow
-def test_equal_networks_earn_equal_rewards_after_every_kind_of_step() -> None:
+def test_equal_networks_earn_equal_rewards_after_every_kind_of_step():
     found = run(BOTH, WARM, 120, seeds={"eagle3": 3, "gto": 3})
     assert {len(step.path) for step in found.steps} >= {0, 1}
     for told, step in zip(rewards(found), found.steps, strict=True):
         assert told["before"] == pytest.approx(told["reward"], abs=1e-9)
         kept = [node.token for node in step.nodes if node.status != "pruned"]
-        assert told["reference"]["tokens"] == kept  # type: ignore[index]
+        assert told["reference"]["tokens"] == kept
 
 
-def test_every_step_tells_its_reward_and_comparing_adds_the_tree_before() -> None:
+def test_every_step_tells_its_reward_and_comparing_adds_the_tree_before():
     alone, compared = run(TREE, GREEDY), run(BOTH, GREEDY)
     assert [told["reward"] for told in rewards(alone)] == pytest.approx([told["reward"] for told in rewards(compared)])
     for told, step in zip(rewards(compared), compared.steps, strict=True):
         inner = {node.parent for node in step.nodes if node.status != "pruned"}
         leaves = [at for at, node in enumerate(step.nodes) if at not in inner and node.status != "pruned"]
-        assert [branch["node"] for branch in told["branches"]] == leaves  # type: ignore[index, attr-defined]
-        assert all(0 <= branch["length"] <= 3 for branch in told["branches"])  # type: ignore[index, attr-defined]
-        assert len(told["reference"]["texts"]) == len(told["reference"]["parents"])  # type: ignore[index, arg-type]
+        assert [branch["node"] for branch in told["branches"]] == leaves
+        assert all(0 <= branch["length"] <= 3 for branch in told["branches"])
+        assert len(told["reference"]["texts"]) == len(told["reference"]["parents"])
     assert any(told["before"] != pytest.approx(told["reward"]) for told in rewards(compared))
     assert all(told["before"] is None for told in rewards(alone))
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["off", "path"])
-def test_without_a_record_nothing_is_compared(level: str) -> None:
+def test_without_a_record_nothing_is_compared(level):
     found = run(BOTH, WARM, level=level)
     assert found.ids == baseline("eager", torch.float64, WARM)[:60]
     assert not rewards(found)

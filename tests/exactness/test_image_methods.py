@@ -1,8 +1,6 @@
 """The ladder for images: exact methods equal the autoregressive run, relaxed ones do at their strict ends, and caches stay
 true."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -15,7 +13,7 @@ from specviz.errors import BadInput
 from specviz.pipeline.image import CodeText
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
-from tests.support.ladder import PICTURES, Row
+from tests.support.ladder import PICTURES
 from tests.support.rounds import entries
 from tests.support.traces.image_runs import image_trace, tiny_models
 from tests.support.worlds.image import WARM, World, plain_rows
@@ -37,7 +35,7 @@ def alone(warp: Warp, guidance: float = 2.0, grid: int = 8) -> list[int]:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("warped", "guidance", "grid"), [("greedy", 1.0, 8), ("warm", 3.0, 15)])
-def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: str, guidance: float, grid: int) -> None:
+def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped, guidance, grid):
     run = world(guidance, grid).draw("eagle2", {"nodes": 20, "rule": "match"}, WARPS[warped])
     assert run.ids == alone(WARPS[warped], guidance, grid)
     assert sum(len(step.path) for step in run.steps) > 5, "hardly anything was accepted, so hardly anything was tested"
@@ -56,7 +54,7 @@ def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: st
         ("speculative_jacobi", {"window": 5, "fill": "random"}),
     ],
 )
-def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name: str, values: dict[str, object]) -> None:
+def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name, values):
     assert world().draw(name, values, GREEDY).ids == alone(GREEDY)
 
 
@@ -70,7 +68,7 @@ def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name: str, val
         ({"factor": 1.0, "residual": "repository"}, "narrow"),
     ],
 )
-def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(values: dict[str, object], warped: str) -> None:
+def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(values, warped):
     strict = world().draw("eagle", {"tree": "published"}, WARPS[warped])
     relaxed = world().draw("lantern_pp", {**values, "tree": "25"}, WARPS[warped])
     assert relaxed.ids == strict.ids
@@ -81,21 +79,21 @@ def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(values:
 @pytest.mark.parametrize(
     "values", [{"delta": 0.0}, {"k": 0}, *({"delta": 0.0, "residual": one} for one in ("aggregated", "repository"))]
 )
-def test_delta_zero_is_rejection_of_certain_candidates(values: dict[str, object]) -> None:
+def test_delta_zero_is_rejection_of_certain_candidates(values):
     strict = world().draw("eagle2", {"nodes": 20, "rule": "rejection", "width": 10})
     assert world().draw("lantern", {**values, "nodes": 20}).ids == strict.ids
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("warped", "rows"), [("greedy", 1), ("warm", 1), ("narrow", 2)])
-def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(warped: str, rows: int) -> None:
+def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(warped, rows):
     run = world().draw("mulo_sd", {"tau": 1.1, "rows": rows}, WARPS[warped])
     assert run.ids == alone(WARPS[warped])
     assert all({node.status for node in step.nodes[1:]} == {"resampled"} for step in run.steps)
 
 
 @pytest.mark.slow
-def test_stale_entries_are_an_approximation_and_say_so() -> None:
+def test_stale_entries_are_an_approximation_and_say_so():
     values = {"tau": 0.1, "rows": 1, "pool": 2, "radius": 0}
     composition = world().compose("mulo_sd", {**values, "cache": "stale"}, WARM)
     assert any("approximation" in word for word in composition.warnings)
@@ -104,7 +102,7 @@ def test_stale_entries_are_an_approximation_and_say_so() -> None:
     assert kept != [world().draw("mulo_sd", values, seed=seed).ids for seed in range(4)]
 
 
-def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_the_first_change_do_not() -> None:
+def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_the_first_change_do_not():
     small, opened = World(2.0, 8, layers=3), []  # in two layers no entry ever reads another's staleness
     plain = small.target.open
     small.target.open = lambda *given: opened.append(plain(*given)) or opened[-1]
@@ -131,7 +129,7 @@ def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_
     assert min(other) > changed
 
 
-def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:
+def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are():
     run = world().draw("mulo_sd", {"tau": 0.0})
     assert [step.passes for step in run.steps] == [1] * 4
     for step in run.steps:
@@ -141,7 +139,7 @@ def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.4])
-def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: float) -> None:
+def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau):
     run = world().draw("mulo_sd", {"tau": tau, "pool": 4})
     for step in run.steps:
         told = next(note.data for note in step.notes if note.type == "local_verification")
@@ -159,7 +157,7 @@ def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: f
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["warm", "narrow"])
-def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_done(warped: str) -> None:
+def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_done(warped):
     """A repair in front of a kept code changes what the target would have drawn there."""
     place, warp, told = world(), WARPS[warped], set()
     for seed in range(4):
@@ -177,16 +175,16 @@ def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_don
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("row", PICTURES, ids=str)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_after_every_step_the_cache_is_a_fresh_prefills(row: Row, tier: str) -> None:
+def test_after_every_step_the_cache_is_a_fresh_prefills(row, tier):
     small = World(2.0, 6, tier=tier)
     seen = []
     keep, opened = small.target.open, []
 
-    def watched(capacity: int, taps: tuple[int, ...] = ()) -> object:
+    def watched(capacity, taps=()):
         opened.append(keep(capacity, taps))
         inner = opened[0].keep
 
-        def kept(path: list[int]) -> None:
+        def kept(path):
             inner(path)
             seen.append((opened[0].length, [(k.clone(), v.clone()) for k, v in entries(opened[0])]))
 
@@ -205,7 +203,7 @@ def test_after_every_step_the_cache_is_a_fresh_prefills(row: Row, tier: str) -> 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["autoregressive", *{row.method: 0 for row in PICTURES}])
-def test_every_method_fills_the_grid_exactly(name: str) -> None:
+def test_every_method_fills_the_grid_exactly(name):
     run = World(2.0, 6).draw(name, {}, NARROW, seed=3)
     assert len(run.ids) == 36 and run.outcome.reason == "budget"
     cells = [divmod(cell, 6) for cell in range(36)]
@@ -218,7 +216,7 @@ def test_every_method_fills_the_grid_exactly(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "certain"), [("lantern", True), ("lantern_pp", False), ("mulo_sd", False)])
-def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(name: str, certain: bool) -> None:
+def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(name, certain):
     trace = image_trace(name)
     drafted = [step for step in trace.steps if len(step.nodes) > 1]
     assert drafted and {step.certain for step in drafted} == {certain}
@@ -227,16 +225,16 @@ def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_
 
 
 @pytest.mark.parametrize("more", [{"image": b"a picture"}, {"draft": "small-draft"}, {"raw": True}])
-def test_what_an_image_target_cannot_use_is_refused_and_not_forgotten(more: dict[str, object]) -> None:
+def test_what_an_image_target_cannot_use_is_refused_and_not_forgotten(more):
     with tiny_models(), pytest.raises(BadInput, match="leave (image|draft|raw) out"):
         prepare(Request(method="autoregressive", prompt="red heart", target="emoji-64", **more))
 
 
-def test_pictures_are_as_wide_as_they_are_said_to_be() -> None:
+def test_pictures_are_as_wide_as_they_are_said_to_be():
     loaded = World().loaded
     assert loaded.picture([0] * loaded.cells).shape[:2] == (loaded.side, loaded.side)
 
 
-def test_methods_of_language_are_refused_on_a_picture_target() -> None:
+def test_methods_of_language_are_refused_on_a_picture_target():
     with tiny_models(), pytest.raises(BadInput, match="lantern"):
         prepare(Request("medusa", "red heart", target="emoji-64"))

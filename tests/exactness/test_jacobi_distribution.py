@@ -2,11 +2,8 @@
 bonus of whole runs written out on tables, and hundreds of runs of the engine on a tiny image model.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +11,7 @@ from torch import Tensor
 
 from specviz.acceptance import rejection
 from specviz.acceptance.rejection import Rejection
-from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.engine.interfaces import Round, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import EXTRA, Noise
@@ -31,22 +28,22 @@ from tests.support.worlds.three_tokens import total_variation
 class Coin(float):
     """A draw against a threshold: how it falls is one more branching."""
 
-    fate: Fate
+    fate: "Fate"
 
-    def __lt__(self, threshold: float) -> bool:
+    def __lt__(self, threshold):
         return self.fate.branch([threshold, 1 - threshold]) == 0
 
 
 class Fate:
     """One way that a run can go, and all ways that leave it: the first branchings are told, the later ones go left."""
 
-    def __init__(self, told: Sequence[int], vocab: int) -> None:
+    def __init__(self, told, vocab):
         self.told, self.vocab = told, vocab
         self.taken: list[int] = []
         self.others: list[list[int]] = []
         self.weight = 1.0
 
-    def branch(self, probabilities: Sequence[float]) -> int:
+    def branch(self, probabilities):
         possible = [way for way, probability in enumerate(probabilities) if probability > 0]
         if len(self.taken) < len(self.told):
             way = self.told[len(self.taken)]
@@ -57,13 +54,13 @@ class Fate:
         self.weight *= probabilities[way]
         return way
 
-    def draw(self, distribution: Tensor, *place: object, stream: int = 0) -> int:
+    def draw(self, distribution, *place, stream=0):
         return self.branch((distribution / distribution.sum()).tolist())
 
-    def draws(self, distributions: Tensor, *place: object, stream: int = 0) -> Tensor:
+    def draws(self, distributions, *place, stream=0):
         return torch.tensor([self.draw(distribution) for distribution in distributions], dtype=torch.long)
 
-    def uniform(self, stream: int, *place: int) -> float:
+    def uniform(self, stream, *place):
         if stream == EXTRA:
             return (self.branch([1 / self.vocab] * self.vocab) + 0.5) / self.vocab
         coin = Coin(0.5)
@@ -118,9 +115,7 @@ def distribution_of(world: Tables, made: type[JacobiWindow], size: int, fill: st
     ],
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_whole_runs_keep_the_targets_distribution(
-    vocab: int, length: int, size: int, fill: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_runs_keep_the_targets_distribution(vocab, length, size, fill, seed, monkeypatch):
     world = Tables(vocab, seed, length=length)
     assert abs(distribution_of(world, JacobiWindow, size, fill, monkeypatch) - world.distribution()).max() < 1e-12
 
@@ -128,7 +123,7 @@ def test_whole_runs_keep_the_targets_distribution(
 class Likeliest(JacobiWindow):
     """Wrong: guesses the likeliest code where it says that it drew one."""
 
-    def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
+    def window(self, context, most):
         codes, distributions = super().window(context, most)
         return torch.cat((distributions.argmax(-1), codes[len(distributions) :])), distributions
 
@@ -136,15 +131,13 @@ class Likeliest(JacobiWindow):
 class Mistaken(JacobiWindow):
     """Wrong: tells another distribution than the one it drew from."""
 
-    def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
+    def window(self, context, most):
         codes, distributions = super().window(context, most)
         return codes, distributions.flip(1)
 
 
 @pytest.mark.parametrize("wrong", [Likeliest, Mistaken])
-def test_noticed_guesses_that_were_not_drawn_from_their_distribution(
-    wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noticed_guesses_that_were_not_drawn_from_their_distribution(wrong, monkeypatch):
     world = Tables(3, 1)
     assert total_variation(distribution_of(world, wrong, 8, "repeat", monkeypatch), world.distribution()) > 0.02
 
@@ -175,7 +168,7 @@ def probability_of(counts: Tensor, distribution: Tensor) -> float:
 
 
 @pytest.mark.slow
-def test_hundreds_of_runs_of_the_engine_follow_the_targets_distribution() -> None:
+def test_hundreds_of_runs_of_the_engine_follow_the_targets_distribution():
     world, counts, redrawn = World(2.0, 6, CODES), Counter[tuple[int, ...]](), 0
     parts, method = world.parts(WARM), get("speculative_jacobi")
     values = build(method.parameters, {"window": 3}, method.name)

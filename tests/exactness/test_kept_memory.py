@@ -4,12 +4,10 @@ A drafter that has learned from a run knows something of the random numbers of t
 judged with them again, its draft would depend on its own uniform draws, and rejection sampling would not be exact.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -23,15 +21,14 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
+from specviz.engine.interfaces import Composition, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.stop import Stop
-from specviz.engine.tree import DraftTree, chain
+from specviz.engine.tree import chain
 from specviz.methods.bandits import ExponentialWeights
 from specviz.methods.hedgespec import NormalHedge, recalled
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector, Hindsight
 from specviz.methods.registry import Method, NoParameters, get
-from specviz.methods.resources import MethodResources
 from specviz.methods.stand import trajectories
 from specviz.models.hub.cache_dir import no_progress
 from specviz.pipeline.prepared import Prepared
@@ -55,21 +52,21 @@ class Places:
     tier = "eager"
     length = 0
 
-    def open(self, capacity: int, taps: Sequence[int] = ()) -> Places:
+    def open(self, capacity, taps=()):
         return replace(self)
 
-    def score(self, tree: DraftTree) -> TargetPass:
+    def score(self, tree):
         last = len(self.logits) - 1
         places = [min(last, self.length + depth) for depth in tree.shape.depths]
         return TargetPass(self.logits[places, tree.tokens])
 
-    def keep(self, path: Sequence[int]) -> None:
+    def keep(self, path):
         self.length += len(path)
 
-    def padded(self, nodes: int) -> int:
+    def padded(self, nodes):
         return nodes
 
-    def close(self) -> None:
+    def close(self):
         """There is no cache."""
 
 
@@ -79,18 +76,16 @@ class Table(NullDrafter):
 
     distributions: Tensor
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
+    def rows(self, context, tokens, parents, nodes):
         return [Proposal(self.distributions[tokens[node]]) for node in nodes]
 
-    def calls(self) -> int:
+    def calls(self):
         return 1
 
-    def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
+    def hindsight(self, context, emitted, distributions):
         text = [*context.ids, *emitted]
 
-        def shared(start: int, place: int) -> tuple[float, float]:
+        def shared(start, place):
             assert distributions is not None
             overlap = float(torch.minimum(self.distributions[text[place - 1]], distributions[place - len(context.ids)]).sum())
             return overlap, overlap
@@ -114,7 +109,7 @@ class Toy:
     budget: int = 2
     seeds: int = 300
 
-    def target(self) -> Places:
+    def target(self):
         distributions = torch.tensor([self.first, self.later], dtype=torch.float64)
         return Places(distributions.log())
 
@@ -122,7 +117,7 @@ class Toy:
 def bandit(chooser: Callable[[], Any], *arms: list[list[float]]) -> Method:
     """A choice among drafters by table, remembered as those methods remember it."""
 
-    def compose(parameters: Any, parts: MethodResources) -> Composition:
+    def compose(parameters, parts):
         tables = [Table(torch.tensor(distributions, dtype=torch.float64)) for distributions in arms]
         made = [Arm(str(number), table, Sampled(chain(1))) for number, table in enumerate(tables)]
         return Composition(DrafterSelector(made, recalled(parts, "toy", "", True, chooser), 1), Rejection())
@@ -203,20 +198,20 @@ def deviation(found: Counter[tuple[int, ...]], toy: Toy) -> float:
 
 
 @pytest.mark.parametrize("name", LANES)
-def test_every_run_of_one_seed_has_the_targets_distribution(name: str) -> None:
+def test_every_run_of_one_seed_has_the_targets_distribution(name):
     assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name])) < 3.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOYS)
-def test_these_toys_show_it_when_runs_share_their_random_numbers(name: str) -> None:
+def test_these_toys_show_it_when_runs_share_their_random_numbers(name):
     assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name], salted=False)) > 5
 
 
-def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
+def test_every_run_that_recalls_the_same_has_the_next_generation():
     memory = Memory()
 
-    def generation(*keys: str) -> int:
+    def generation(*keys):
         taken = RunMemory(memory)
         for key in keys:
             taken.remember((key,), dict)
@@ -227,7 +222,7 @@ def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
     assert [generation("other"), generation("store", "other"), generation("other"), generation("store")] == [0, 3, 4, 4]
 
 
-def test_an_exp3_run_goes_on_from_the_last_one_with_numbers_of_its_own() -> None:
+def test_an_exp3_run_goes_on_from_the_last_one_with_numbers_of_its_own():
     toy = Toy(bandit(partial(ExponentialWeights, 2), *HEDGED), STAYS, STAYS)
     one = ready(toy, 5)
     made = [one.compose() for _ in range(3)]
@@ -243,7 +238,7 @@ def matching() -> Toy:
     return replace(TOYS["stand"], first=STAYS, budget=40)
 
 
-def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen() -> None:
+def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen():
     kept = 0
     for seed in range(5):
         one = ready(matching(), seed, rule="match")
@@ -259,13 +254,13 @@ def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen() 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("rule", ["match", "without_replacement"])
-def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trajectories_that_teach_share_no_numbers_with_any_run(rule, monkeypatch):
     noises: list[tuple[Noise, tuple[int, ...]]] = []
     for seed in (3, 4, 5):
         one = ready(matching(), seed, rule=rule, earlier_trajectories=2)
         plain = one.decoding
 
-        def noted(*asked: Any, plain: Any = plain) -> Any:
+        def noted(*asked, plain=plain):
             made = plain(*asked)
             noises.append((made.noise, made.outcome.output_ids))
             return made
@@ -285,7 +280,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
     assert len(set(texts)) == 3, "a run must not be taught its own text"
 
 
-def test_whoever_waits_hears_which_trajectory_is_decoded() -> None:
+def test_whoever_waits_hears_which_trajectory_is_decoded():
     heard: list[tuple[str, float | None]] = []
     one = ready(matching(), 3, rule="match", earlier_trajectories=2)
     trajectories.decode(one, Stop(), lambda message, fraction: heard.append((message, fraction)))
@@ -294,7 +289,7 @@ def test_whoever_waits_hears_which_trajectory_is_decoded() -> None:
     assert shares == sorted(shares) and heard[-1][0].startswith(f"Earlier try 2 of 2: {one.budget} of at most {one.budget}")
 
 
-def test_a_first_run_draws_what_it_always_drew() -> None:
+def test_a_first_run_draws_what_it_always_drew():
     """Recorded runs stay repeatable: these numbers are those of the noise that had no generations."""
     assert Noise(7, 0, 0).uniform(ACCEPT, 3, 1) == 0.8463825539485544
     others = {noise.uniform(ACCEPT, 3, 1) for noise in (Noise(7, 1), Noise(7, 0, 1), Noise(7, 1, 1), Noise(7, 2))}

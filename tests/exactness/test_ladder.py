@@ -1,7 +1,5 @@
 """The first rungs of the ladder, for every row of its table: the target's own tokens, wherever a run begins and ends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -98,14 +96,14 @@ def _depths(nodes: Sequence[Node]) -> list[int]:
     return depths
 
 
-def test_every_method_climbs() -> None:
+def test_every_method_climbs():
     """Those that draw pictures do so in test_image_methods.py."""
     named = {name for name, card in all_methods().items() if set(card.modality) != {"image"}}
     assert {row.method for row in ROWS} == named - {"autoregressive"}, "a new method needs a row"
 
 
 @pytest.mark.parametrize(("row", "way"), _cases(CLIMBED))
-def test_same_tokens_as_the_baseline(row: Row, way: Way) -> None:
+def test_same_tokens_as_the_baseline(row, way):
     expected, memory, rounds = baseline(row.world, way)[0][: row.length(way)], {}, []
     for _ in range(row.runs):
         place = row.open(way)
@@ -122,7 +120,7 @@ def test_same_tokens_as_the_baseline(row: Row, way: Way) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("row", "way"), _cases(COMPILED))
-def test_compiled_passes_write_the_same_tokens(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_passes_write_the_same_tokens(row, way, monkeypatch):
     """The tokens that plain passes write, in single precision too."""
     monkeypatch.setattr(Regions, "background", False)
     (whole, _), fused, memory = baseline(row.world, way), replace(way, tier="compiled"), dict[Any, Any]()
@@ -135,7 +133,7 @@ def test_compiled_passes_write_the_same_tokens(row: Row, way: Way, monkeypatch: 
 
 
 @pytest.mark.parametrize(("row", "tier"), _cases(FULL))
-def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> None:
+def test_a_full_context_ends_the_run_with_the_same_text(row, tier):
     way, memory = Way(tier, "float64", "greedy"), {}
     expected, reason = baseline(row.world, way, 500, context=SHORT)
     for _ in range(row.runs):
@@ -147,7 +145,7 @@ def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> 
 
 
 @pytest.mark.parametrize(("row", "way"), _cases(ENDED))
-def test_budget_and_end_of_text_may_stand_inside_a_path(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budget_and_end_of_text_may_stand_inside_a_path(row, way, monkeypatch):
     """Both at tokens that were drafted and accepted; the shortest budget of all is one token."""
     whole = baseline(row.world, way)[0]
     for ids in (whole[:48], whole):  # a rare acceptance wants a long text
@@ -174,7 +172,7 @@ def test_budget_and_end_of_text_may_stand_inside_a_path(row: Row, way: Way, monk
 
 
 @pytest.mark.parametrize(("row", "way"), _cases(FIRST))
-def test_no_draft_reaches_across_a_boundary(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_draft_reaches_across_a_boundary(row, way, monkeypatch):
     (expected, _), place = baseline(row.world, way), row.open(way)
     for ahead in (0, 3, 12):
         monkeypatch.setattr(place.target, "boundary", len(place.prompt) + ahead)
@@ -192,8 +190,8 @@ def test_no_draft_reaches_across_a_boundary(row: Row, way: Way, monkeypatch: pyt
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("row", "way"), _cases(FIRST))
 def test_logits_that_are_no_numbers_end_a_run_at_once(
-    row: Row, way: Way, level: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+    row, way, level, monkeypatch
+):  # fmt: skip
     """One row of the head is damaged: it wins every argmax and spoils every sum."""
     place, warp = row.open(way), WARPS[way.warped]
     made = place.compose(row.method, row.values, warp, {})
@@ -205,7 +203,7 @@ def test_logits_that_are_no_numbers_end_a_run_at_once(
     assert run.outcome.reason == "error" and "is infinite or NaN" in run.outcome.message
 
 
-def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
+def test_a_drafter_that_gives_no_numbers_is_told_from_its_target():
     """What is left of the target's distribution after a rejection would be none either, and any token drawn from it."""
     target = tiny_target()
     draft = Draft(DraftTree.of([7, 1], [-1, 0], target.device), {0: Proposal(torch.full((target.vocab_size,), torch.nan))})
@@ -216,7 +214,7 @@ def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
 
 
 @pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))
-def test_shortest_prompts(row: Row, prompt: tuple[int, ...]) -> None:
+def test_shortest_prompts(row, prompt):
     way = Way("eager", "float64", row.ends)
     place, warp = row.open(way), WARPS[row.ends]
     run = decode(place.target, place.compose(row.method, row.values, warp, {}), prompt, 20, warp)
@@ -224,7 +222,7 @@ def test_shortest_prompts(row: Row, prompt: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("row", "way"), _cases(AUDITED))
-def test_the_cache_equals_a_fresh_prefill_after_every_step(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_equals_a_fresh_prefill_after_every_step(row, way, monkeypatch):
     place, warp, memory = row.open(way), WARPS[way.warped], {}
     for _ in range(row.runs - 1):
         decode(place.target, place.compose(row.method, row.values, warp, memory), place.prompt, AUDIT_LENGTH, warp, 3)

@@ -1,7 +1,5 @@
 """The ladder for drafts from the last token's state: probes that nobody reads, and the target's own text whatever is drafted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -21,7 +19,7 @@ TOKENS, PARENTS = [5, 7, 9, 3, 4, 8, 2], [-1, 0, 0, 1, 1, 3, 2]
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(dtype: torch.dtype, kernel: str) -> None:
+def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(dtype, kernel):
     target = tiny_target(dtype=dtype)
     target.model.set_attn_implementation(kernel)
     target = TextTarget(target.model, "tiny", (), "eager")
@@ -39,7 +37,7 @@ def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_pass_with_probes_gives_what_one_without_gives(tier: str) -> None:
+def test_a_pass_with_probes_gives_what_one_without_gives(tier):
     """Bit for bit where both are equally wide: padded rows take other paths through the same arithmetic otherwise."""
     target, tree = tiny_target(tier, torch.float32), DraftTree.of(TOKENS, PARENTS)
     wide = DraftTree.of(TOKENS * 2, [*PARENTS, *range(len(TOKENS))])  # the same rows, with tokens for probes
@@ -54,7 +52,7 @@ def test_a_pass_with_probes_gives_what_one_without_gives(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_prompt_in_pieces_has_the_same_probe_behind_it(tier: str) -> None:
+def test_a_prompt_in_pieces_has_the_same_probe_behind_it(tier):
     target, probe = tiny_target(tier), torch.randn(32, dtype=torch.float64)
     whole = SpecToken(probe).open(target, 64, (2,)).prefill(PROMPT)
     target.piece = 2
@@ -66,7 +64,7 @@ def test_a_prompt_in_pieces_has_the_same_probe_behind_it(tier: str) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-def test_a_prompt_is_reported_and_may_be_stopped_chunk_by_chunk() -> None:
+def test_a_prompt_is_reported_and_may_be_stopped_chunk_by_chunk():
     target, seen = tiny_target(), list[tuple[int, int]]()
     target.piece = 4
     session = SpecToken(torch.randn(32, dtype=torch.float64)).open(target, 64, (2,))
@@ -75,7 +73,7 @@ def test_a_prompt_is_reported_and_may_be_stopped_chunk_by_chunk() -> None:
     assert len(seen) > 3 and all(done == cached for done, cached in seen[:-1])
 
 
-def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
+def test_a_probe_sees_its_token_and_what_that_token_sees():
     """The probe below a node is a pass over the path to it with the probe's embedding behind: nothing else reaches it."""
     target = tiny_target()
     probe = torch.randn(32, dtype=torch.float64)
@@ -92,7 +90,7 @@ def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
 
-def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> None:
+def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on():
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
     run = decode(target, foretold("owl", TREE, target, GREEDY, text), PROMPT, 80, GREEDY)
     assert [len(step.path) for step in run.steps] == [3] * 20 and run.ids == text[:80]
@@ -100,7 +98,7 @@ def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> No
     assert sum(not step.path for step in alone.steps) > 10
 
 
-def test_the_draft_depends_on_the_last_token_alone() -> None:
+def test_the_draft_depends_on_the_last_token_alone():
     """Two texts that the target thinks alike of at their last token draft the same tree, however long they are."""
     target = tiny_target()
     drafter = RecurrentDrafter(recurrent_net(target).runtime())
@@ -113,7 +111,7 @@ def test_the_draft_depends_on_the_last_token_alone() -> None:
     assert torch.equal(*found)
 
 
-def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else() -> None:
+def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else():
     target, memory = tiny_target(), {}
     kinds = []
     for _ in range(2):
@@ -126,7 +124,7 @@ def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else() -> Non
     assert kinds[1] > 0.6 > kinds[0], "the second run knows the first one's text"
 
 
-def test_a_weighed_bar_is_told_and_held() -> None:
+def test_a_weighed_bar_is_told_and_held():
     target, memory = tiny_target(), {}
     for _ in range(2):
         run = decode(target, compose("howl", TREE, target, GREEDY, memory), PROMPT, 60, GREEDY)

@@ -1,7 +1,5 @@
 """A draft model's layers on several devices: the same drafts, through the code that GPUs run."""
 
-from __future__ import annotations
-
 import torch
 
 from specviz.acceptance.rejection import Rejection
@@ -17,7 +15,7 @@ TWO = [torch.device("cpu"), torch.device("cpu", 0)]
 """One processor under two names: what runs over two devices must go through the same code."""
 
 
-def test_layers_on_two_devices_give_the_same_drafts() -> None:
+def test_layers_on_two_devices_give_the_same_drafts():
     target = deep_target()
     together = lean_copy(target, group=4)
     apart = lean_copy(target, group=4, devices=TWO)
@@ -39,7 +37,7 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
     assert texts[0] == texts[1]
 
 
-def test_layers_of_a_model_over_several_devices_stay_where_they_are() -> None:
+def test_layers_of_a_model_over_several_devices_stay_where_they_are():
     target = deep_target()
     target.model.model.layers[1].to("meta")
     assert [layer.device.type for layer in read(target)[1]] == ["cpu", "meta", *["cpu"] * (DEEP - 2)]

@@ -1,8 +1,6 @@
 """Layers side by side: what they compute, that drafts made so leave the target's text and distribution as they are, and the
 repair."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import spans
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Composition, Context, SingleDrafter
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.methods.easyspec.layer_parallel import GroupedDrafter, GroupedStepper, LeanFuzzy, SmallFuzzy, grouped_model
@@ -31,7 +29,7 @@ def composed(values: dict[str, Any], target: TextTarget, warp: Warp) -> Composit
     return compose("easyspec", values, target, warp)
 
 
-def test_the_first_and_the_last_layer_are_alone() -> None:
+def test_the_first_and_the_last_layer_are_alone():
     assert spans(6, 1) == ((0,), (1,), (2,), (3,), (4,), (5,))
     assert spans(6, 4) == spans(6, 5) == ((0,), (1, 2, 3, 4), (5,))
     assert spans(30, 4)[-2:] == ((25, 26, 27, 28), (29,))
@@ -40,7 +38,7 @@ def test_the_first_and_the_last_layer_are_alone() -> None:
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 4])
-def test_a_decoders_groups_are_what_the_models_own_layers_give(group: int) -> None:
+def test_a_decoders_groups_are_what_the_models_own_layers_give(group):
     """An independent account: the model's modules, attention of a group from one input, feed-forward one by one."""
     target = deep_target()
     body, ids = target.model.model, torch.tensor([PROMPT])
@@ -80,7 +78,7 @@ def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("group", [1, 2])
-def test_the_small_models_groups_are_what_its_blocks_give(group: int, fixed: bool) -> None:
+def test_the_small_models_groups_are_what_its_blocks_give(group, fixed):
     model = small(tiny_target())
     stepper = GroupedStepper(model, group)
     with torch.inference_mode():
@@ -95,7 +93,7 @@ def test_the_small_models_groups_are_what_its_blocks_give(group: int, fixed: boo
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("group", [1, 2, 4])
-def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) -> None:
+def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group):
     """One layer at a time the draft is the target's own text; side by side only the first token of a round is."""
     target = deep_target()
     model = grouped_model("itself", lean_copy(target, group=group), target)
@@ -107,7 +105,7 @@ def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) 
 
 
 @pytest.mark.slow
-def test_one_layer_a_group_is_speculative_sampling() -> None:
+def test_one_layer_a_group_is_speculative_sampling():
     """The strict end: same draws, same distributions, same text."""
     target, warp = tiny_target(), WARPS["warm"]
     model = small(target)
@@ -126,10 +124,10 @@ class _Watched(GroupedDrafter):
 
     worst, checked, fuzziest = 0.0, 0, 0.0
 
-    def levels(self, context: Context) -> ChainLevels:
+    def levels(self, context):
         inner, drafted = super().levels(context), list[int]()
 
-        def after(token: Tensor | None) -> Tensor:
+        def after(token):
             drafted.extend([] if token is None else token.tolist())
             found = inner.ask() if token is None else inner.ask(token, torch.tensor([0]))
             assert self._model is not None
@@ -150,14 +148,14 @@ class _Watched(GroupedDrafter):
 
         return ChainLevels(after, inner.deepest)
 
-    def _note(self, found: Tensor, wanted: Tensor) -> None:
+    def _note(self, found, wanted):
         type(self).worst = max(self.worst, float((found - wanted).abs().max()))
         type(self).checked += 1
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["small_draft", "draft"])
-def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind: str) -> None:
+def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind):
     target, warp = tiny_target(), WARPS["warm"]
     _Watched.worst, _Watched.checked, _Watched.fuzziest = 0.0, 0, 0.0
     controller = SingleDrafter(_Watched(grouped(kind, target, 4)), Sampled(chain(3)))
@@ -167,7 +165,7 @@ def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind
 
 
 @pytest.mark.slow
-def test_whole_runs_keep_the_distribution() -> None:
+def test_whole_runs_keep_the_distribution():
     """Also with entries that nobody repairs."""
     target = tiny_target(vocab=3)
     model = grouped("small_draft", target, 2)

@@ -1,20 +1,15 @@
 """A model that drafts for itself with its own MTP layer: chains and trees equal the target alone, and nothing is left behind."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.engine.interfaces import Composition
-from specviz.engine.sampling import Warp
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.hybrid import HybridTarget, causal_target
 from tests.support.tiny.mtp import KINDS, made, stored
-from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
+from tests.support.tiny.text import LENGTH, composed, decode, parts_for
 from tests.support.worlds.hybrid import GREEDY, PROMPT, WARM, Audited
 
 CHAIN: dict[str, Any] = {"depth": 3, "width": 1, "nodes": 3, "rule": "match"}
@@ -24,17 +19,17 @@ TREE: dict[str, Any] = {"depth": 3, "width": 6, "nodes": 24, "rule": "match"}
 class World:
     """A target of one kind and its own MTP layer laid out."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind, folder):
         one, self.kind = made(kind), kind
         self.target = causal_target(one.model, "tiny", ())
         self.network = FeatureRuntime(read("eagle", open_repository(str(stored(folder, one))), one.fit))
 
-    def compose(self, name: str, values: dict[str, Any], warp: Warp) -> Composition:
-        parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)  # type: ignore[arg-type]
+    def compose(self, name, values, warp):
+        parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)
         return composed(name, values, parts)
 
-    def run(self, name: str, values: dict[str, Any], warp: Warp, budget: int) -> Decoded:
-        return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)  # type: ignore[arg-type]
+    def run(self, name, values, warp, budget):
+        return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)
 
 
 QUICK = ("qwen3_5", "glm4_moe")
@@ -43,12 +38,12 @@ QUICK = ("qwen3_5", "glm4_moe")
 @pytest.fixture(
     scope="module", params=[pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in KINDS], ids=KINDS
 )
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(request, tmp_path_factory):
     return World(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.mark.spread(1)
-def test_chains_and_trees_equal_the_target_alone(world: World) -> None:
+def test_chains_and_trees_equal_the_target_alone(world):
     warp, length = (WARM, min(LENGTH, 110)) if world.kind in QUICK else (GREEDY, 60)
     alone = world.run("autoregressive", {}, warp, length)
     chain, tree = (world.run("eagle2", values, warp, length) for values in (CHAIN, TREE))
@@ -58,7 +53,7 @@ def test_chains_and_trees_equal_the_target_alone(world: World) -> None:
     assert world.run("eagle", {"rule": "match"}, warp, 60).ids == alone.ids[:60], "the fixed tree"
 
 
-def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(world, monkeypatch):
     if not isinstance(world.target, HybridTarget):
         pytest.skip("a target whose layers all attend is audited by the ladder")
     monkeypatch.setattr(world.target, "open", lambda capacity, taps=(): Audited(world.target, capacity, taps))
@@ -68,7 +63,7 @@ def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(world: Wo
 
 
 @pytest.mark.spread(1)
-def test_drawn_tokens_have_their_own_probability(world: World) -> None:
+def test_drawn_tokens_have_their_own_probability(world):
     """At temperature 1 and more the drafter is drawn from, and the ratio test needs what it was drawn with."""
     kept = world.run("eagle2", {"depth": 2, "width": 4, "nodes": 0}, WARM, 40)
     drawn = [node for step in kept.steps for node in step.nodes[1:]]

@@ -1,7 +1,5 @@
 """Heads that guess several tokens at once: exact where the method says so, and relaxed no further than its bound."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -33,12 +31,12 @@ def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warped", ["warm", "nucleus"])
-def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
+def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped):
     found = run(Typical(1.0, math.inf), WARPS[warped])
     assert found.ids == baseline("eager", torch.float64, WARPS[warped])
 
 
-def test_the_published_root_is_the_targets_most_likely_token_at_every_temperature() -> None:
+def test_the_published_root_is_the_targets_most_likely_token_at_every_temperature():
     found, model = run(Typical(greedy_root=True), WARM, budget=60), tiny_llama()
     text, roots = [*PROMPT], 0
     for step in found.steps:
@@ -51,14 +49,14 @@ def test_the_published_root_is_the_targets_most_likely_token_at_every_temperatur
     assert found.ids != run(Typical(), WARM, budget=60).ids
 
 
-def test_with_the_published_root_the_strict_end_is_the_greedy_text() -> None:
+def test_with_the_published_root_the_strict_end_is_the_greedy_text():
     """Which is why it is not the default: nothing but roots is written there, and the temperature changes none of them."""
     found = run(Typical(1.0, math.inf, greedy_root=True), WARM, budget=60)
     assert found.ids == baseline("eager", torch.float64, GREEDY)[:60]
 
 
 @pytest.mark.parametrize(("root", "greedy"), [("sampled", False), ("greedy", True)])
-def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: bool) -> None:
+def test_the_root_is_the_users_choice_and_sampled_by_default(root, greedy):
     method, target = get("medusa"), tiny_target()
     network = parallel_net(target)
     parts = parts_for(target, WARM).using(drafter_weights=lambda kind: network, uses_shipped_weights=False)
@@ -68,14 +66,14 @@ def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: 
 
 
 @pytest.mark.slow
-def test_relaxing_accepts_more_and_changes_the_text() -> None:
+def test_relaxing_accepts_more_and_changes_the_text():
     strict, loose = run(Match(), WARM), run(Typical(), WARM)
     assert len(loose.steps) < 0.8 * len(strict.steps)
     assert loose.ids != strict.ids
     assert any(node.status == RELAXED for step in loose.steps for node in step.nodes)
 
 
-def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
+def test_every_kept_token_is_above_the_bar_the_method_states():
     """The bound, checked against distributions of a target that never saw the drafter."""
     found, model = run(Typical(0.2, 0.5), WARM, budget=60), tiny_llama()
     text = [*PROMPT]

@@ -1,9 +1,6 @@
 """A depth that nobody stated: chosen from the measured profile for the heads it was made with, the usual one for others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +28,7 @@ CHEAP, DEAR = 0.001, 30.0
 
 
 @pytest.fixture
-def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def compose(monkeypatch, tmp_path):
     """Composes a method with profiles for the tiny target, and a forward that takes as long as is said."""
     monkeypatch.setattr(methods_parts, "TREES", tmp_path)
     target = tiny_target()
@@ -39,7 +36,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")
     CalibratedDepth(ROUNDS, 12, "eagle3", target.name).save(tmp_path / "ddd.json")
 
-    def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
+    def made(name, values, warp=GREEDY, forward=CHEAP, **more):
         values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
         heads = {
             "drafter_weights": lambda kind: tiny_net(target.model, kind != "eagle", 40).runtime(),
@@ -54,8 +51,8 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 @pytest.mark.parametrize("values", [{}, {"nodes": 2}, {"depth": 2}, {"levels": "published"}])
 @pytest.mark.parametrize("forward", [CHEAP, 1.0, 3.0, DEAR])
 def test_the_threshold_follows_from_the_cost_of_a_forward_and_from_what_was_asked(
-    values: dict[str, object], forward: float, compose: Any
-) -> None:  # fmt: skip
+    values, forward, compose
+):  # fmt: skip
     made = compose("ddd", values, forward=forward).controller.builder
     costs = pays(compose("ddd", {}, forward=forward))
     levels = PUBLISHED_LEVELS if values.get("levels") == "published" else ()
@@ -65,16 +62,16 @@ def test_the_threshold_follows_from_the_cost_of_a_forward_and_from_what_was_aske
 
 
 def depth(composition: Composition) -> int:
-    return composition.controller.builder.depth  # type: ignore[attr-defined]
+    return composition.controller.builder.depth
 
 
 def pays(composition: Composition) -> Any:
-    policy = composition.controller.builder.size  # type: ignore[attr-defined]
+    policy = composition.controller.builder.size
     return None if isinstance(policy, int) else policy.now()
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) -> None:
+def test_cheap_forwards_go_deep_and_dear_ones_do_not(name, compose):
     assert depth(compose(name, {})) == 8
     assert depth(compose(name, {}, forward=DEAR)) == MIN_LEVELS
     assert depth(compose(name, {}, WARM)) == MIN_LEVELS, "where deeper levels bring nothing"
@@ -85,7 +82,7 @@ def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) ->
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
+def test_a_stated_depth_is_taken_as_stated(name, compose):
     for values in ({"depth": 3}, {"depth": 3, "nodes": 9}):
         found = compose(name, values, forward=DEAR).controller.builder
         assert (found.depth, found.chosen) == (3, None)
@@ -93,9 +90,7 @@ def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
 
 @pytest.mark.parametrize("values", [{"drafter": "some/heads"}, {"target": "another"}, {"width": 3}])
 @pytest.mark.parametrize("name", HEADS)
-def test_heads_a_target_or_a_beam_that_nobody_measured_take_the_usual_depth_and_say_so(
-    name: str, values: dict[str, Any], compose: Any, tmp_path: Path
-) -> None:
+def test_heads_a_target_or_a_beam_that_nobody_measured_take_the_usual_depth_and_say_so(name, values, compose, tmp_path):
     more = {"uses_shipped_weights": False, "draft_name": values["drafter"]} if "drafter" in values else {}
     if "target" in values:
         replace(DepthProfile.load(tmp_path / f"{name}.json"), target="another").save(tmp_path / f"{name}.json")
@@ -105,13 +100,13 @@ def test_heads_a_target_or_a_beam_that_nobody_measured_take_the_usual_depth_and_
     assert f"else {USUAL[name]}." in said
 
 
-def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:
+def test_a_stated_size_is_weighed_and_kept(compose):
     found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.builder
     assert (found.size, found.chosen.nodes) == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "values"), [*((name, {"depth": 4}) for name in HEADS), ("ddd", {})])
-def test_the_measured_forward_sizes_the_trees(name: str, values: dict[str, object], compose: Any) -> None:
+def test_the_measured_forward_sizes_the_trees(name, values, compose):
     if name == "ddd":
         values = {"threshold": "own"}
     assert pays(compose(name, values, forward=2.5)).forward == pytest.approx(2.5)
@@ -119,12 +114,12 @@ def test_the_measured_forward_sizes_the_trees(name: str, values: dict[str, objec
     assert pays(compose(name, {**values, "nodes": 5})) is None
 
 
-def test_a_guided_picture_pays_for_two_rows_a_node(compose: Any) -> None:
+def test_a_guided_picture_pays_for_two_rows_a_node(compose):
     assert pays(compose("eagle2", {"depth": 2}, forward=2.5, guidance=(3.0, (1, 2)))).forward == pytest.approx(5.0)
 
 
-def test_a_forward_of_two_levels_is_measured_too(compose: Any) -> None:
-    def size(forward: float, levels: int, **values: object) -> int:
+def test_a_forward_of_two_levels_is_measured_too(compose):
+    def size(forward, levels, **values):
         network = block_net(tiny_target())
         composition = compose("falcon", {"width": 6, **values}, forward=forward, drafter_weights=lambda kind: network)
         return composition.controller.builder.builder.size([0.001] * 3, levels)

@@ -1,7 +1,5 @@
 """The last rung of the ladder for text: methods with the model and the weights that ship, in float32 and in bfloat16."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -68,7 +66,7 @@ def gap(prompt: str, tokens: tuple[int, ...], other: int) -> float:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way: str) -> None:
+def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way):
     method, temperature, values = WAYS[way]
     prompt = COPIED if way in ("suffix_decoding", "reader, memories alone") else PROMPT
     try:
@@ -88,7 +86,7 @@ def test_the_text_is_the_targets_own_up_to_ties_in_fewer_passes(way: str) -> Non
     assert trace.end.metrics["tau"] > TAUS.get(way, 1.0)
 
 
-def test_in_bfloat16_the_first_place_apart_is_told_with_how_close_it_was() -> None:
+def test_in_bfloat16_the_first_place_apart_is_told_with_how_close_it_was():
     """Rounding may decide between two tokens, and then the trace says where and by how little."""
     trace = specviz.run(method="eagle2", prompt=PROMPT, max_new_tokens=16, dtype="bfloat16", baseline=True)
     assert trace.run.dtype == "bfloat16" and trace.end is not None and trace.end.baseline is not None
@@ -96,7 +94,7 @@ def test_in_bfloat16_the_first_place_apart_is_told_with_how_close_it_was() -> No
     assert apart is None or (apart.position < 16 and apart.gap is not None and apart.gap < COARSE)
 
 
-def test_no_bit_of_a_real_tokens_logits_changes_with_the_probe_beside_it() -> None:
+def test_no_bit_of_a_real_tokens_logits_changes_with_the_probe_beside_it():
     """[SPEC] rows of any content, against each other and against real tokens in their places: a pass equally wide."""
     found, tokens, parents = target(), [198, 504, 1123, 28, 260, 2241], [-1, 0, 0, 1, 1, 3]
     prompt = list(range(300, 340))
@@ -118,7 +116,7 @@ def test_no_bit_of_a_real_tokens_logits_changes_with_the_probe_beside_it() -> No
     assert torch.equal(seen[0], seen[2])
 
 
-def test_the_cards_name_what_they_were_made_from() -> None:
+def test_the_cards_name_what_they_were_made_from():
     cards = {name: read_weights(WEIGHTS / f"{name}.safetensors")[1] for name in ("masked_lm", "deer", "ngrams")}
     assert all("sha256 " in card["data"] and card["tokenizer_hash"] for card in cards.values())
     assert cards["deer"]["data"] == cards["masked_lm"]["data"]

@@ -1,7 +1,5 @@
 """The last rungs of the ladder for pictures: the model and the drafters that ship, in float32 and as a visitor runs them."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 from pathlib import Path
@@ -45,7 +43,7 @@ def alone(temperature: float) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("method", "temperature"), [*zip(NEEDS, itertools.cycle([0.0, 1.0]), strict=False)])
-def test_every_method_writes_the_models_own_text(method: str, temperature: float) -> None:
+def test_every_method_writes_the_models_own_text(method, temperature):
     trace = told(method, temperature=temperature, dtype="float32")
     assert trace.end is not None and trace.end.reason in ("eos", "budget")
     assert trace.end.output_ids == alone(temperature)
@@ -53,7 +51,7 @@ def test_every_method_writes_the_models_own_text(method: str, temperature: float
 
 
 @pytest.mark.parametrize("method", ["eagle2", "dream"])
-def test_what_differs_as_a_visitor_runs_it_is_rounding(method: str) -> None:
+def test_what_differs_as_a_visitor_runs_it_is_rounding(method):
     trace = told(method, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None
     apart = trace.end.baseline.first_divergence

@@ -1,7 +1,5 @@
 """The ladder for trees on state-space targets, composed as a user gets them: hybrid and pure, exact and by the ratio test."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import pytest
@@ -26,7 +24,7 @@ Values = dict[str, object]
 
 
 @pytest.mark.slow
-def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
+def test_a_drafter_that_is_the_target_is_accepted_whole():
     found = models("hybrid")[0]
     kept = run({"depth": 4, "width": 1, "nodes": 4}, (found, found), GREEDY, 100)
     assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:100]
@@ -35,15 +33,15 @@ def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_drafter_all_of_whose_layers_attend_will_do(tier: str) -> None:
+def test_a_drafter_all_of_whose_layers_attend_will_do(tier):
     """Its cache is written behind the committed text, so each level's pass has to write over the one before it."""
-    kept = run(BEAM, (models("hybrid")[0], tiny_target(tier)), GREEDY, 40)  # type: ignore[arg-type]
+    kept = run(BEAM, (models("hybrid")[0], tiny_target(tier)), GREEDY, 40)
     assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind, monkeypatch):
     found, draft = models(kind)
     monkeypatch.setattr(found, "open", lambda capacity, taps=(): Audited(found, capacity, taps))
     monkeypatch.setattr(draft, "open", lambda capacity, taps=(): Audited(draft, capacity, taps))
@@ -55,7 +53,7 @@ def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind: str
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["prompt_lookup", "token_recycling", "suffix_decoding"])
-def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
+def test_methods_without_a_model_run_through_the_same_pass(name):
     pair = models("hybrid")
     prompt = PROMPT * 3
     kept = run({}, pair, GREEDY, 120, name, prompt)
@@ -65,7 +63,7 @@ def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_chain_drafted_by_the_same_model_runs_too() -> None:
+def test_a_chain_drafted_by_the_same_model_runs_too():
     """The draft model of speculative sampling goes back in its text, which a state-space session does by replay."""
     pair = models("pure")
     kept = run({"gamma": 4}, pair, GREEDY, 120, "speculative_sampling")
@@ -73,10 +71,10 @@ def test_a_chain_drafted_by_the_same_model_runs_too() -> None:
     assert any(len(step.path) == 4 for step in kept.steps)
 
 
-def test_what_cannot_run_says_why() -> None:
+def test_what_cannot_run_says_why():
     found, draft = models("hybrid")
     with pytest.raises(ModelUnavailable, match="hybrid-small"):
-        compose(BEAM, tiny_target(), draft, GREEDY)  # type: ignore[arg-type]
+        compose(BEAM, tiny_target(), draft, GREEDY)
     with pytest.raises(BadInput, match="drawn"):
         compose({**BEAM, "rule": "ratio"}, found, draft, GREEDY)
     with pytest.raises(ModelUnavailable, match="eagle3"):
@@ -100,13 +98,13 @@ def doubtful() -> tuple[HybridTarget, HybridTarget]:
 
 
 @pytest.mark.slow
-def test_whole_runs_under_the_ratio_test_keep_the_distribution() -> None:
+def test_whole_runs_under_the_ratio_test_keep_the_distribution():
     found, draft = doubtful()
     values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}
     assert keeps_distribution(found, lambda: compose(values, found, draft, Warp(1.0)), 400)
 
 
-def test_a_fixed_tree_stays_inside_the_nucleus() -> None:
+def test_a_fixed_tree_stays_inside_the_nucleus():
     warp, drafter = Warp(0.8, top_p=0.7), Fancy(3)
     composition = compose({"tree": "fixed", "depth": 3, "width": 4, "nodes": 20}, *models("hybrid"), warp)
     assert isinstance(composition.controller, SingleDrafter)
@@ -114,7 +112,7 @@ def test_a_fixed_tree_stays_inside_the_nucleus() -> None:
     assert 1 < len(draft.tree) < 21 and not outside(draft, drafter, warp)
 
 
-def test_the_distributions_kept_with_a_drawn_tree_are_the_ones_its_children_came_from() -> None:
+def test_the_distributions_kept_with_a_drawn_tree_are_the_ones_its_children_came_from():
     found, draft = doubtful()
     drafter = TreeModelDrafter(draft, VOCAB)
     drafter.begin(context(), None)

@@ -1,12 +1,9 @@
 """Exact text methods on tiny models beyond the ladder: perfect and hopeless drafts, ends inside a path, extreme temperatures."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from specviz.engine.sampling import Warp
-from specviz.trace.schema import Step
 from tests.support.tiny.text import VOCAB, composed, decode, parts_for, tiny_llama, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
@@ -26,19 +23,17 @@ SAMPLED: list[tuple[str, dict[str, object]]] = [
     ],
 )
 @pytest.mark.parametrize(("name", "values"), SAMPLED)
-def test_next_to_no_temperature_writes_the_greedy_text(
-    name: str, values: dict[str, object], temperature: float, dtype: torch.dtype
-) -> None:
+def test_next_to_no_temperature_writes_the_greedy_text(name, values, temperature, dtype):
     target, warp = tiny_target("eager", dtype), Warp(temperature)
     run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
     assert run.ids == baseline("eager", dtype, GREEDY)[:60]
 
 
 @pytest.mark.slow
-def test_the_longer_a_known_context_the_larger_the_sampled_tree() -> None:
+def test_the_longer_a_known_context_the_larger_the_sampled_tree():
     target, memory = tiny_target(), {}
 
-    def steps() -> list[Step]:
+    def steps():
         made = composed("stand", {}, parts_for(target, WARM, memory=memory))
         return decode(target, made, PROMPT, 120, WARM, 7).steps
 
@@ -49,11 +44,11 @@ def test_the_longer_a_known_context_the_larger_the_sampled_tree() -> None:
     assert sum(step.verified for step in again) / len(again) > sum(step.verified for step in first) / len(first)
 
 
-def test_the_autoregressive_run_is_the_models_own_greedy_text() -> None:
+def test_the_autoregressive_run_is_the_models_own_greedy_text():
     model, prompt = tiny_llama(), torch.tensor([PROMPT])
     expected = model.generate(prompt, max_new_tokens=60, do_sample=False, pad_token_id=0)[0, len(PROMPT) :]
     assert baseline("eager", torch.float64, GREEDY)[:60] == expected.tolist()
 
 
-def test_the_vocabulary_is_really_used() -> None:
+def test_the_vocabulary_is_really_used():
     assert len(set(baseline("eager", torch.float64, WARM))) > VOCAB // 3

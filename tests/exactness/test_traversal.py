@@ -4,9 +4,7 @@ On a chain it never accepts less on average than judging from the root; on a tre
 Wrong updates of the weight go through the same harness, which has to notice them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,9 +52,7 @@ def accepted(outcomes: Sequence[Outcome]) -> float:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("growth", ["drawn", "listed", "certain"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_round_keeps_the_distribution_and_on_these_shapes_accepts_no_less(
-    shape: str, growth: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_keeps_the_distribution_and_on_these_shapes_accepts_no_less(shape, growth, monkeypatch):
     """Of children that were drawn, over the vocabulary or a list of tokens, and of the drafter's best ones."""
     world = world_for(SHAPES[shape], sparse=growth == "listed")
     drafts = [(1.0, best(world, SHAPES[shape]))] if growth == "certain" else list(drawn(world, SHAPES[shape]))
@@ -70,15 +66,15 @@ def test_a_round_keeps_the_distribution_and_on_these_shapes_accepts_no_less(
 class Few(World):
     """The drafter knows two tokens of four, and lists no others."""
 
-    def q(self, prefix: Sequence[int]) -> Tensor:
+    def q(self, prefix):
         q = super().q(prefix) * torch.tensor([1, 0, 1, 0])
         return q / q.sum()
 
-    def proposal(self, prefix: Sequence[int]) -> Proposal:
+    def proposal(self, prefix):
         return Proposal(self.q(prefix)[[2, 0]], torch.tensor([2, 0]))
 
 
-def test_a_drafter_of_few_tokens_keeps_the_distribution_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drafter_of_few_tokens_keeps_the_distribution_of_the_vocabulary(monkeypatch):
     """What the drafter does not know is still written as often as the target would."""
     world = Few(4, 7)
     assert off(world, exact_rounds(world, drawn(world, SHAPES["binary"]), Traversal(), monkeypatch)) < 1e-12
@@ -104,7 +100,7 @@ def block_outcomes(world: World, text: Sequence[int]) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_on_a_chain_every_outcome_is_that_of_block_verification(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_chain_every_outcome_is_that_of_block_verification(seed, monkeypatch):
     world = world_for(chain(3), seed=seed)
     for _, draft in drawn(world, chain(3)):
         expected = {path: (weight, bonus) for weight, path, bonus in block_outcomes(world, draft.tree.host_tokens[1:])}
@@ -128,9 +124,7 @@ LESSON = Path(__file__).parents[2] / "assets" / "lessons" / "10-from-the-leaves.
     ],
     ids=["paper", "chain", "short branch first", "long branch first"],
 )
-def test_the_papers_and_the_lessons_numbers(
-    shape: TreeShape, p: float, upwards: float, downwards: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_papers_and_the_lessons_numbers(shape, p, upwards, downwards, monkeypatch):
     """Two tokens everywhere: the target says p and 1 - p, the drafter the reverse."""
     world = world_for(shape, vocab=2)
     law = torch.tensor([p, 1 - p], dtype=torch.float64).log()
@@ -172,12 +166,10 @@ def weight_kept(self: NodeResidual, left: Tensor) -> None:
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("shape", ["chain of 2", "binary"])
 @pytest.mark.parametrize("wrong", [surplus_alone, surplus_over_undrawn, weight_kept])
-def test_noticed_wrong_updates_of_the_weight(
-    wrong: Callable[[NodeResidual, Tensor], None], shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noticed_wrong_updates_of_the_weight(wrong, shape, monkeypatch):
     fail = NodeResidual.fail
 
-    def remembering(self: NodeResidual, token: int) -> None:
+    def remembering(self, token):
         self._drawn = float(self._q[self._slot(token)])
         fail(self, token)
 

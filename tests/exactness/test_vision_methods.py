@@ -1,7 +1,5 @@
 """The ladder for vision-language targets: every method writes the target's own text about its picture, token for token."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -19,7 +17,7 @@ every method."""
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_one_by_one_is_the_models_own_greedy_text(kind: str) -> None:
+def test_one_by_one_is_the_models_own_greedy_text(kind):
     for seed in range(9):
         here, text = world(kind, seed=seed), list[int]()
         # A random model may write a picture's placeholder, after which its own forward is no reference.
@@ -34,13 +32,13 @@ def test_one_by_one_is_the_models_own_greedy_text(kind: str) -> None:
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind != "smolvlm"])
 @pytest.mark.parametrize("name", DRAFTED)
-def test_trees_keep_every_familys_text(name: str, kind: str) -> None:
+def test_trees_keep_every_familys_text(name, kind):
     run = decoded(name, DRAFTED[name], world(kind), WARM, 40)
     assert run.ids == baseline(kind, "eager", torch.float64, WARM, 40)
 
 
 @pytest.mark.slow
-def test_a_ratio_test_for_language_only_is_greedy_matching_at_temperature_zero() -> None:
+def test_a_ratio_test_for_language_only_is_greedy_matching_at_temperature_zero():
     run = decoded("language_only", {"rule": "rejection", "gamma": 3}, world(), GREEDY, 40)
     assert run.ids == baseline("smolvlm", "eager", torch.float64, GREEDY)[:40]
     warm = decoded("language_only", {"rule": "rejection", "gamma": 3}, world(), WARM, 20)
@@ -49,7 +47,7 @@ def test_a_ratio_test_for_language_only_is_greedy_matching_at_temperature_zero()
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("residuals", ["on", "off", "compare"])
-def test_vectors_for_steps_never_change_the_text(residuals: str) -> None:
+def test_vectors_for_steps_never_change_the_text(residuals):
     run = decoded("hivis", {**TREE, "residuals": residuals}, world(), WARM, 40)
     assert run.ids == baseline("smolvlm", "eager", torch.float64, WARM)[:40]
     told = {note.type: note.data for note in run.steps[-1].notes}

@@ -3,8 +3,6 @@
 Nothing overlaps, nothing crosses, parents stand between their children.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
@@ -22,13 +20,13 @@ from tests.support.traces.made import TREE, hovers, labels, positions
 from tests.support.traces.samples import sample_trace
 
 
-def test_every_token_stands_in_the_tree_once_with_its_blanks_made_visible() -> None:
+def test_every_token_stands_in_the_tree_once_with_its_blanks_made_visible():
     drawn = [label.strip() for label in labels(draft_tree(TREE)) if not label.startswith("q ")]
     assert sorted(drawn) == sorted(["·the", "·sky", "·sea", "·is", "·was", "·foam", "⏎", "·blue"])
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_no_meaning_hangs_on_colour_alone(theme: str) -> None:
+def test_no_meaning_hangs_on_colour_alone(theme):
     assert len({look.symbol for look in LOOKS.values()}) == len(LOOKS)
     judged = [LOOKS[status] for status in ("accepted", "relaxed", "rejected", "resampled", "skipped", "bonus")]
     assert len({getattr(THEMES[theme], look.line) for look in judged}) == len(judged)
@@ -36,7 +34,7 @@ def test_no_meaning_hangs_on_colour_alone(theme: str) -> None:
     assert accepted == relaxed not in others and len(set(others)) == len(others)
 
 
-def test_depth_runs_left_to_right_and_the_accepted_path_is_the_thickest_line() -> None:
+def test_depth_runs_left_to_right_and_the_accepted_path_is_the_thickest_line():
     figure = draft_tree(TREE)
     places = {label.strip(): x for label, x in positions(figure).items()}
     assert places["·the"] < places["·sky"] < places["·is"] < places["·blue"]
@@ -46,13 +44,13 @@ def test_depth_runs_left_to_right_and_the_accepted_path_is_the_thickest_line() -
     assert list(thickest.x).count(None) == len(TREE.path)
 
 
-def test_an_entry_of_the_key_hides_all_that_its_verdict_has_on_the_figure() -> None:
+def test_an_entry_of_the_key_hides_all_that_its_verdict_has_on_the_figure():
     figure = draft_tree(TREE)
     key = {trace.name: trace.legendgroup for trace in figure.data if trace.name}
     assert key["rejected"] == "rejected" and {trace.legendgroup for trace in figure.data} == set(key.values())
 
 
-def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
+def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much():
     step = max(sample_trace(30, seed=2, nodes=80).steps, key=lambda one: len(one.nodes))
     whole, folded = draft_tree(step), draft_tree(step, most=20)
     missing = len(step.nodes) - sum(len(layer.x) for layer in folded.data if layer.mode == "markers+text") + 1
@@ -65,14 +63,14 @@ def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
     assert sum(label.count("p ") for label in labels(folded)) == judged
 
 
-def test_dense_trees_keep_letters_of_11_pixels_and_fit_a_slide() -> None:
+def test_dense_trees_keep_letters_of_11_pixels_and_fit_a_slide():
     step = max(sample_trace(30, seed=2, nodes=80).steps, key=lambda one: len(one.nodes))
     figure = draft_tree(step)
     assert figure.layout.width <= 1280
     assert min(trace.textfont.size for trace in figure.data if "text" in trace.mode) >= 11
 
 
-def test_the_hover_has_the_verdict_in_the_words_of_the_stage_and_what_was_drawn() -> None:
+def test_the_hover_has_the_verdict_in_the_words_of_the_stage_and_what_was_drawn():
     nodes = (
         *TREE.nodes[:2], replace(TREE.nodes[2], status="resampled", threshold=0.2, draw=0.3),
         replace(TREE.nodes[3], status="relaxed"), *TREE.nodes[4:],
@@ -102,7 +100,7 @@ def grown(parents: Iterable[int]) -> nx.DiGraph:
 
 
 @given(trees())
-def test_nodes_of_one_depth_never_overlap_subtrees_never_cross_and_parents_stand_between_their_children(tree: nx.DiGraph) -> None:
+def test_nodes_of_one_depth_never_overlap_subtrees_never_cross_and_parents_stand_between_their_children(tree):
     found = rows(tree)
     levels: dict[int, list[str]] = defaultdict(list)
     for node, depth in tree.nodes.data("depth"):
@@ -119,5 +117,5 @@ def test_nodes_of_one_depth_never_overlap_subtrees_never_cross_and_parents_stand
     assert min(found.values()) == 0
 
 
-def test_a_chain_of_two_thousand_is_no_trouble() -> None:
+def test_a_chain_of_two_thousand_is_no_trouble():
     assert set(rows(grown(range(1999))).values()) == {0}

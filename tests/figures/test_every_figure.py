@@ -1,7 +1,5 @@
 """What every figure keeps: small, deterministic, in one look, readable, and deaf to whatever token text says."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -52,7 +50,7 @@ def text_of(made: Picture) -> str:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_same_trace_gives_the_same_small_picture(name: str, theme: str) -> None:
+def test_the_same_trace_gives_the_same_small_picture(name, theme):
     first = text_of(drawn(name, theme))
     assert first == text_of(drawn(name, theme))
     assert len(first) < 30_000
@@ -61,7 +59,7 @@ def test_the_same_trace_gives_the_same_small_picture(name: str, theme: str) -> N
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_share_one_look_and_no_letter_is_under_11_pixels(name: str) -> None:
+def test_figures_share_one_look_and_no_letter_is_under_11_pixels(name):
     made = json.loads(text_of(drawn(name)))
     assert len(json.dumps(made["layout"]["template"])) < 100, "the default template is seven kilobytes"
     assert made["layout"]["paper_bgcolor"] == THEMES["light"].paper
@@ -82,7 +80,7 @@ def _font_sizes(value: Any) -> Iterator[float]:
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("name", DRAWN)
-def test_hostile_text_never_becomes_markup(name: str) -> None:
+def test_hostile_text_never_becomes_markup(name):
     made = drawn(name, change=hostile)
     strings = [made] if isinstance(made, str) else list(_strings(json.loads(made.to_json())))
     for one in strings:
@@ -104,7 +102,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.browser
-def test_hostile_text_is_shown_as_it_is_in_a_real_browser(chromium: str, tmp_path: Path) -> None:
+def test_hostile_text_is_shown_as_it_is_in_a_real_browser(chromium, tmp_path):
     from playwright.sync_api import sync_playwright
 
     parts = []
@@ -128,14 +126,14 @@ def test_hostile_text_is_shown_as_it_is_in_a_real_browser(chromium: str, tmp_pat
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_importing_the_figures_brings_neither_torch_nor_gradio() -> None:
+def test_importing_the_figures_brings_neither_torch_nor_gradio():
     asked = "import sys, specviz; specviz.figures; print({'torch', 'gradio', 'transformers'} & set(sys.modules))"
     root = Path(__file__).resolve().parents[2]
     answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
 
 
-def test_text_helpers_say_what_people_can_read() -> None:
+def test_text_helpers_say_what_people_can_read():
     assert show_whitespace(" a\n\t\u200b") == "·a⏎⇥\\u200b"
     assert show_whitespace("abcdefgh", 4) == "abc…"
     assert escape("<b>&$") == "&lt;b&gt;&amp;&#36;"

@@ -1,7 +1,5 @@
 """Why (not) faster: the right term is blamed in plain words, and a silent drafter is never passed over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ def terms(one: Trace) -> dict[str, Term]:
     return {term.name: term for term in explain(one)}
 
 
-def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
+def test_slow_drafting_is_named_with_its_share_and_what_it_costs():
     found = trace(timed(draft=41, verify=50, judge=3, commit=3, host=3), plain_ms=40)
     verdict = terms(found)["verdict"]
     assert verdict.sentence == (
@@ -38,13 +36,13 @@ def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
     assert terms(found)["draft"].without == pytest.approx(3 * 40 / 59)
 
 
-def test_a_target_pass_that_costs_what_it_always_costs_is_not_a_loss() -> None:
+def test_a_target_pass_that_costs_what_it_always_costs_is_not_a_loss():
     found = trace(timed(draft=0, verify=40), plain_ms=40)
     assert bottleneck(found) is None
     assert terms(found)["verdict"].sentence.startswith("3.00× as fast as one token at a time. No cost stands out")
 
 
-def test_low_acceptance_is_the_limit_however_cheap_the_rest() -> None:
+def test_low_acceptance_is_the_limit_however_cheap_the_rest():
     lost = timed(replace(TREE, path=(), emitted=(8,), pieces=(" blue",)), draft=1, verify=50)
     found = trace(lost, lost)
     assert bottleneck(found) == "tau"
@@ -53,7 +51,7 @@ def test_low_acceptance_is_the_limit_however_cheap_the_rest() -> None:
     assert verdict.loud, "slower than one by one must be seen"
 
 
-def test_every_term_of_the_identity_is_there_and_multiplies_out() -> None:
+def test_every_term_of_the_identity_is_there_and_multiplies_out():
     found = terms(trace(timed(draft=10, verify=50, judge=2, commit=2, host=1), plain_ms=40))
     costs = sum(found[name].value for name in ("draft", "verify", "judge", "commit", "host"))
     assert found["predicted"].value == pytest.approx(found["tau"].value * found["plain"].value / costs)
@@ -62,7 +60,7 @@ def test_every_term_of_the_identity_is_there_and_multiplies_out() -> None:
     assert found["predicted"].sentence == "3.00 × 40.0 ms ÷ 65.0 ms = 1.85×."
 
 
-def test_a_drafter_that_never_spoke_is_the_headline() -> None:
+def test_a_drafter_that_never_spoke_is_the_headline():
     found = trace(SILENT, SILENT, SILENT)
     verdict = explain(found)[0]
     assert verdict.loud
@@ -71,7 +69,7 @@ def test_a_drafter_that_never_spoke_is_the_headline() -> None:
     assert 'role="alert"' in figures.speed_table(found)
 
 
-def test_a_drafter_that_was_often_silent_is_said_before_the_verdict() -> None:
+def test_a_drafter_that_was_often_silent_is_said_before_the_verdict():
     found = trace(TREE, SILENT, TREE)
     assert terms(found)["silence"].loud
     assert terms(found)["silence"].sentence.startswith("The drafter proposed nothing in 1 of 3 steps")
@@ -79,7 +77,7 @@ def test_a_drafter_that_was_often_silent_is_said_before_the_verdict() -> None:
     assert not terms(trace(TREE, SILENT, *[TREE] * 6))["silence"].loud
 
 
-def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs() -> None:
+def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs():
     found = terms(trace(timed(draft=50, verify=50), plain_ms=None))
     assert found["verdict"].value is None
     assert "without an autoregressive baseline" in found["verdict"].sentence
@@ -87,7 +85,7 @@ def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs()
     assert found["measured"].value is None and "predicted" not in found
 
 
-def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them() -> None:
+def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them():
     """MuLo-SD's waves: the prediction is that of the metrics, and says that costs are those of a pass."""
     one = store.read(TRACES / "mulo_sd.spectrace.jsonl.gz")
     assert any(step.passes > 1 for step in one.steps)

@@ -1,7 +1,5 @@
 """The picture of a run that was broken off: what it is made of, and what a damaged trace is told."""
 
-from __future__ import annotations
-
 import base64
 import io
 
@@ -21,7 +19,7 @@ def without_rows(trace: Trace) -> Trace:
     return replace(trace, steps=kept)
 
 
-def test_a_large_picture_whose_rows_never_came_is_squares_of_its_codes() -> None:
+def test_a_large_picture_whose_rows_never_came_is_squares_of_its_codes():
     trace = without_rows(image_trace("autoregressive"))
     shown = Image.open(io.BytesIO(base64.b64decode(figures.unfinished(trace))))
     assert shown.size == (8 * GRID, 8 * GRID)
@@ -33,7 +31,7 @@ def test_a_large_picture_whose_rows_never_came_is_squares_of_its_codes() -> None
         assert shown.convert("RGB").getpixel((8 * column, 8 * row)) == tuple(mean[3 * code : 3 * code + 3])
 
 
-def test_where_nothing_is_known_of_a_picture_there_is_none() -> None:
+def test_where_nothing_is_known_of_a_picture_there_is_none():
     trace = without_rows(image_trace("autoregressive"))
     assert figures.unfinished(sample_trace(3)) == ""
     assert figures.unfinished(replace(trace, steps=())) == ""
@@ -41,7 +39,7 @@ def test_where_nothing_is_known_of_a_picture_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(("row", "png"), [(0, "***"), (0, "AAAA"), (-1, "AAAA")])
-def test_damaged_rows_are_refused(row: int, png: str) -> None:
+def test_damaged_rows_are_refused(row, png):
     trace = image_trace("autoregressive")
     note = Note("canvas", {"row": row, "rows": 1, "codes": GRID, "png": png})
     with pytest.raises(BadTrace, match="canvas"):

@@ -1,11 +1,8 @@
 """Graphs are captured once for all runs and on no run's clock, and what a model held goes with it."""
 
-from __future__ import annotations
-
 import gc
 import time
 import weakref
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,16 +26,16 @@ HOUR = 3600 * 10**9
 class Captures:
     """How many graphs were captured, on a clock on which each takes an hour."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
 
 @pytest.fixture
-def captures(device: str, monkeypatch: pytest.MonkeyPatch) -> Captures:
+def captures(device, monkeypatch):
     made, real, now = Captures(), torch.cuda.graph, time.perf_counter_ns
 
     @contextmanager
-    def graph(*args: Any, **options: Any) -> Iterator[None]:
+    def graph(*args, **options):
         with real(*args, **options):
             yield
         made.count += 1
@@ -66,7 +63,7 @@ PICTURES: dict[str, dict[str, Any]] = {"lantern": {"delta": 0.3, "nodes": 20}, "
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("name", METHODS)
-def test_no_step_and_no_prefill_has_capturing_in_its_time(device: str, captures: Captures, name: str) -> None:
+def test_no_step_and_no_prefill_has_capturing_in_its_time(device, captures, name):
     run = decoded(target_on(device), name)
     assert (captures.count > 0) == (device == "cuda")
     assert run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps) < HOUR
@@ -79,8 +76,8 @@ def allocated(device: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_model_that_was_let_go_gives_its_memory_back(device: str) -> None:
-    def use() -> list[weakref.ref[Any]]:
+def test_a_model_that_was_let_go_gives_its_memory_back(device):
+    def use():
         target = target_on(device)
         for name in METHODS:
             decoded(target, name)
@@ -99,7 +96,7 @@ def test_a_model_that_was_let_go_gives_its_memory_back(device: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["prompt_lookup", "eagle3"])
-def test_a_real_run_on_the_device_says_so_and_keeps_the_text(name: str) -> None:
+def test_a_real_run_on_the_device_says_so_and_keeps_the_text(name):
     trace = specviz.run(
         method=name, prompt="Repeat after me: one, two, three, four.", device="cuda", dtype="float32", tier="graph",
         baseline=True, max_new_tokens=64,

@@ -1,8 +1,6 @@
 """The emulated device refuses what CUDA refuses, and a replay knows no more than a graph does."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,20 +8,20 @@ from torch import Tensor, nn
 
 from specviz.engine.to_device import to_device
 from tests.support.devices import EMULATED, device_named
-from tests.support.emulated_cuda import EmulatedCuda, emulated_cuda
+from tests.support.emulated_cuda import emulated_cuda
 
 CUDA = torch.device("cuda")
 
 
 @pytest.fixture
-def emulated() -> Iterator[EmulatedCuda]:
+def emulated():
     with device_named(EMULATED):
         pass  # skipped where a real one is
     with emulated_cuda() as device:
         yield device
 
 
-def test_tensors_of_two_devices_do_not_meet(emulated: EmulatedCuda) -> None:
+def test_tensors_of_two_devices_do_not_meet(emulated):
     there, here = torch.ones(3, device="cuda"), torch.ones(3)
     assert str(there.device) == "cuda:0" and there.is_cuda and not here.is_cuda
     for meeting in (lambda: there + here, lambda: torch.cat([there, here]), lambda: nn.Linear(3, 3)(there)):
@@ -35,7 +33,7 @@ def test_tensors_of_two_devices_do_not_meet(emulated: EmulatedCuda) -> None:
         there.numpy()
 
 
-def test_what_is_made_for_another_device_is_made_there(emulated: EmulatedCuda) -> None:
+def test_what_is_made_for_another_device_is_made_there(emulated):
     """Loaders build a model on the meta device first, and fill only what they find there."""
     with torch.device("meta"):
         room = torch.zeros(3)
@@ -55,9 +53,7 @@ WAITS: dict[str, Callable[[Tensor], object]] = {
 
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
-def test_what_makes_the_host_wait_is_counted_and_refused_in_a_capture(
-    emulated: EmulatedCuda, wait: Callable[[Tensor], object]
-) -> None:
+def test_what_makes_the_host_wait_is_counted_and_refused_in_a_capture(emulated, wait):
     there = to_device([3, 1, 2], CUDA)
     emulated.fresh()
     wait(there)
@@ -66,7 +62,7 @@ def test_what_makes_the_host_wait_is_counted_and_refused_in_a_capture(
         wait(there)
 
 
-def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated: EmulatedCuda) -> None:
+def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated):
     there = to_device([3, 1, 2], CUDA)
     host = torch.empty(3, dtype=torch.long, pin_memory=True)
     host.copy_(there, non_blocking=True)
@@ -76,7 +72,7 @@ def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated: EmulatedCuda)
     assert (counted.calls, counted.launches, counted.waits) == (2, 1, 0), "nothing is launched for a view"
 
 
-def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulated: EmulatedCuda) -> None:
+def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulated):
     x, out, scale = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"), 3
     graph = torch.cuda.CUDAGraph()
     with torch.inference_mode(), torch.cuda.graph(graph):
@@ -91,7 +87,7 @@ def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulate
     assert (counted.captures, counted.replays, counted.captured) == (1, 1, 2)
 
 
-def test_memory_is_what_something_still_holds(emulated: EmulatedCuda) -> None:
+def test_memory_is_what_something_still_holds(emulated):
     before = torch.cuda.memory_allocated()
     held = torch.zeros(1000, device="cuda")
     assert torch.cuda.memory_allocated() - before == held.element_size() * 1000

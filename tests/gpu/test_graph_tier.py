@@ -1,7 +1,5 @@
 """Every rule and family on a device: the graph tier writes what the eager tier writes there, and what this CPU writes."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -76,13 +74,13 @@ def tiers(row: Row, name: str, both: bool) -> list[str]:
     return ["eager", "graph"] if both or name == CUDA else ["graph"]
 
 
-def test_every_method_has_a_case() -> None:
+def test_every_method_has_a_case():
     assert {row.method for row in (*CASES.values(), *IMAGE)} == set(all_methods())
 
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize(("row", "name"), crossed(list(CASES.values()), EACH, QUICK))
-def test_the_graph_tier_writes_the_eager_tiers_text_and_this_cpus(row: Row, name: str) -> None:
+def test_the_graph_tier_writes_the_eager_tiers_text_and_this_cpus(row, name):
     expected = on_this_cpu(str(row))
     with device_named(name) as device:
         for tier in tiers(row, name, row in QUICK):
@@ -97,7 +95,7 @@ def on_this_cpu(name: str) -> list[int]:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("row", "name"), crossed([row for row in CASES.values() if is_own(row)], SINGLE, SINGLE))
-def test_in_single_precision_the_greedy_text_is_this_cpus(row: Row, name: str) -> None:
+def test_in_single_precision_the_greedy_text_is_this_cpus(row, name):
     with device_named(name) as device:
         found = ids(row, tiers(row, name, False)[-1], device, "float32", "greedy")
         assert found == own_text(row, "float32", "greedy")
@@ -105,7 +103,7 @@ def test_in_single_precision_the_greedy_text_is_this_cpus(row: Row, name: str) -
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("row", "name"), crossed(IMAGE, IMAGE, IMAGE))
-def test_a_picture_depends_neither_on_the_tier_nor_on_the_device(row: Row, name: str) -> None:
+def test_a_picture_depends_neither_on_the_tier_nor_on_the_device(row, name):
     guidance = 1.0 if row.method in ("autoregressive", "eagle2") and "rule" not in row.values else 2.0
     expected = picture(row, CPU, "eager", guidance)
     with device_named(name) as device:

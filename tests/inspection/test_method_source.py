@@ -1,7 +1,5 @@
 """The code drawer's functions: what the package itself holds, for every method, within bounds."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest
@@ -14,7 +12,7 @@ from specviz.methods.registry import all_methods
 
 
 @pytest.mark.parametrize("name", sorted(all_methods()))
-def test_every_method_has_its_functions_of_all_phases(name: str) -> None:
+def test_every_method_has_its_functions_of_all_phases(name):
     found = method_source.of(name)
     assert [one["phase"] for one in found][0] == "loop" and len(found) <= method_source.FUNCTIONS
     phases = {one["phase"] for one in found}
@@ -24,13 +22,13 @@ def test_every_method_has_its_functions_of_all_phases(name: str) -> None:
         assert one["text"].count("\n") <= method_source.LINES
 
 
-def test_the_text_is_the_real_source_with_its_place() -> None:
+def test_the_text_is_the_real_source_with_its_place():
     found = {one["name"]: one for one in method_source.of("ddtree")}
     assert found["BestFirst.draft"]["text"].splitlines()[1].strip() in inspect.getsource(BestFirst.draft)
     assert found["Match.judge"]["line"] == inspect.getsourcelines(Match.judge)[1]
     assert found["Match.judge"]["file"] == "specviz/acceptance/match.py"
 
 
-def test_a_method_that_is_not_known_has_none() -> None:
+def test_a_method_that_is_not_known_has_none():
     with pytest.raises(BadInput, match="no code to show"):
         method_source.of("../secrets")

@@ -1,7 +1,5 @@
 """A head that is read wrong is told so, and which convention is wrong: a good head broken in every way is named each time."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,9 +77,9 @@ def check(good: Any, broken: Callable[[Any], Any], better: str, texts: list[Pass
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_good_head_broken_in_one_way_is_told_which(name: str) -> None:
+def test_a_good_head_broken_in_one_way_is_told_which(name):
     conventions, broken, better = BREAKS[name]
-    made = head(**conventions)  # type: ignore[arg-type]
+    made = head(**conventions)
     check(made, broken, better, passages(made))
 
 
@@ -102,7 +100,7 @@ PAIRED: dict[str, tuple[Break, str]] = {
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", PAIRED)
-def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
+def test_an_mtp_layer_broken_in_one_way_is_told_which(name):
     made = paired(centred=True, centred_entry=True)
     check(made, *PAIRED[name], passages(made))
 
@@ -140,9 +138,9 @@ BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_drafter_broken_in_one_way_is_told_which(name: str) -> None:
+def test_a_block_drafter_broken_in_one_way_is_told_which(name):
     conventions, broken, better = BLOCKS[name]
-    made = block(**conventions)  # type: ignore[arg-type]
+    made = block(**conventions)
     texts = blocks(made)
     assert not judge(Reading(made), texts, target(), 1, 100.0).steps
     check(made, broken, better, texts, 1)
@@ -150,7 +148,7 @@ def test_a_block_drafter_broken_in_one_way_is_told_which(name: str) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("shift", "lag", "better"), [(1, 0, "drafted positions one lower"), (0, 1, "states of one token later")])
-def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: int, better: str) -> None:
+def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift, lag, better):
     made = paired(theta=2.0)
     verdict = judge(Reading(made, shift, lag), passages(made), target(), DEPTH, 2.0)
     assert [step.other.name for step in verdict.steps] == [better]
@@ -158,7 +156,7 @@ def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: in
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_good_head_is_left_alone(layers: int) -> None:
+def test_a_good_head_is_left_alone(layers):
     made = head(layers=layers, own=True)
     verdict = judge(Reading(made), passages(made), target(), DEPTH, 100.0)
     assert not verdict.steps
@@ -166,27 +164,27 @@ def test_a_good_head_is_left_alone(layers: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_for_another_model_is_no_matter_of_reading() -> None:
+def test_a_head_for_another_model_is_no_matter_of_reading():
     verdict = judge(Reading(head("another")), passages(head()), target(), DEPTH, 100.0)
     assert not verdict.steps and "trained for another target" in advice(verdict)
 
 
-def test_texts_too_short_to_judge_on_say_so() -> None:
+def test_texts_too_short_to_judge_on_say_so():
     made = head()
     verdict = judge(Reading(made), passages(made, 1, DEPTH), target(), DEPTH)
     assert "too short to judge" in advice(verdict)
 
 
-def test_the_draft_vocabulary_bounds_what_can_be_foreseen() -> None:
+def test_the_draft_vocabulary_bounds_what_can_be_foreseen():
     made = head()
     texts = passages(made)
     found = teacher_force(Reading(made), texts, DEPTH)
     assert found.known == found.places and found.overlap_rate < 1
-    few = replace(made, draft_ids=made.draft_ids[:10], head=made.head[:10])  # type: ignore[index]
+    few = replace(made, draft_ids=made.draft_ids[:10], head=made.head[:10])
     assert teacher_force(Reading(few), texts, DEPTH).known < found.places
     assert made.draft_ids is not None and int(made.draft_ids.max()) < VOCAB - 1
 
 
-def test_layers_are_asked_for_as_far_as_readings_go() -> None:
+def test_layers_are_asked_for_as_far_as_readings_go():
     assert required_layers((1, 6, 11), LAYERS, 2) == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
     assert required_layers((6,), LAYERS, 1) == (5, 6, 7)

@@ -1,8 +1,5 @@
 """The head that ships, written for other engines and read back, is read correctly."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,7 @@ from specviz.prompts import prompts
 
 
 @pytest.mark.model
-def test_as_it_ships_it_is_left_alone(tmp_path: Path) -> None:
+def test_as_it_ships_it_is_left_alone(tmp_path):
     texts = prompts("calibration")[:1]
     opened: Any = open_target(DEFAULT_TEXT_TARGET, texts[0], 40)
     loaded, target = opened.loaded, opened.target

@@ -1,7 +1,5 @@
 """Steps of other engines: what a trace could not hold is cut or refused where the step is made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ NAMES: dict[str, Any] = {"target": "m", "method": "vllm_ngram", "title": "N-gram
 class Long(NumberedTokens):
     """Texts longer than a token's may be."""
 
-    def of(self, token: int) -> str:
+    def of(self, token):
         return "\x00é" * 5000
 
 
@@ -30,7 +28,7 @@ def written(steps: ChainSteps, **run: Any) -> Trace:
     return store.read(store.text(trace).encode())
 
 
-def test_numbers_out_of_bounds_and_long_texts_fit_a_trace() -> None:
+def test_numbers_out_of_bounds_and_long_texts_fit_a_trace():
     steps = ChainSteps(Long(), 5, 9)
     nan = float("nan")
     steps.add(ChainRound([1, 2], [1, 3], q=[2.0, nan], p=[-1.0, None], bonus_p=1.5, top=[[(1, 1.0000001)]], untold=9))
@@ -40,7 +38,7 @@ def test_numbers_out_of_bounds_and_long_texts_fit_a_trace() -> None:
     assert len(step.nodes[1].text) == 4096 and step.bonus is not None and step.bonus.p == 1.0
 
 
-def test_a_run_of_any_length_fits_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_any_length_fits_a_trace(monkeypatch):
     monkeypatch.setattr(chain, "MOST_LETTERS", 1 << 20)
     steps = ChainSteps(Long(), 5, 9)
     for _ in range(60):
@@ -57,18 +55,18 @@ def test_a_run_of_any_length_fits_a_trace(monkeypatch: pytest.MonkeyPatch) -> No
         (ChainRound([4] * (MAX_DEPTH + 1), [4]), f"drafts of {MAX_DEPTH}"), (ChainRound([], [4] * 50_000), "emits 50000 tokens"),
     ],
 )  # fmt: skip
-def test_what_no_trace_can_hold_is_refused(round_: ChainRound, words: str) -> None:
+def test_what_no_trace_can_hold_is_refused(round_, words):
     with pytest.raises(BadInput, match=words):
         ChainSteps(NumberedTokens(), 5, 9).add(round_)
 
 
-def test_lengths_are_bounded() -> None:
+def test_lengths_are_bounded():
     steps = ChainSteps(NumberedTokens(), 5, 9)
     assert steps.room(chain.MOST_TOKENS) and not steps.room(chain.MOST_TOKENS + 1)
     steps.steps.extend([sample_trace(1).steps[0]] * MAX_STEPS)
     assert not steps.room(1)
 
 
-def test_a_step_that_a_line_cannot_hold_is_refused() -> None:
+def test_a_step_that_a_line_cannot_hold_is_refused():
     with pytest.raises(BadInput, match="more than 120000 characters"):
         ChainSteps(Long(), 5, 9).add(ChainRound([1] * 20, [1] * 21))

@@ -1,7 +1,5 @@
 """The client of other engines: addresses in one form, and an end whatever a server does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
@@ -30,7 +28,7 @@ PATIENCE = 20.0
         ("http://host/ü", "http://host/%C3%BC"),
     ],
 )  # fmt: skip
-def test_an_address_has_one_form_and_keeps_its_path(given: str, asked: str) -> None:
+def test_an_address_has_one_form_and_keeps_its_path(given, asked):
     assert address(given) == asked
 
 
@@ -42,14 +40,14 @@ def test_an_address_has_one_form_and_keeps_its_path(given: str, asked: str) -> N
         "http://\x00", "http://h/a\nb", "http://h/?x=1", "http://h/#y", "http://" + "a" * 70_000, "http://" + "a" * 64, "\ud800",
     ],
 )  # fmt: skip
-def test_what_is_no_address_is_refused_in_one_sentence(given: str) -> None:
+def test_what_is_no_address_is_refused_in_one_sentence(given):
     with pytest.raises(BadInput, match="not a server address") as refusal:
         address(given)
     assert len(str(refusal.value)) < 400
 
 
 def answer(url: str, cancel: threading.Event) -> Iterator[Run | End]:
-    return Answer(Server(url, "vllm", "m"), Request("autoregressive", "Why?"), cancel).events()  # type: ignore[return-value]
+    return Answer(Server(url, "vllm", "m"), Request("autoregressive", "Why?"), cancel).events()
 
 
 def ended(url: str, cancel: threading.Event) -> list[Run | End]:
@@ -63,7 +61,7 @@ def ended(url: str, cancel: threading.Event) -> list[Run | End]:
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_a_stop_ends_an_answer_whatever_the_server_does(manner: str) -> None:
+def test_a_stop_ends_an_answer_whatever_the_server_does(manner):
     cancel = Stop()
     with serving(MANNERS[manner]) as url:
         threading.Timer(0.3, cancel.set).start()
@@ -71,7 +69,7 @@ def test_a_stop_ends_an_answer_whatever_the_server_does(manner: str) -> None:
     assert isinstance(run, Run) and isinstance(end, End) and end.reason == "cancelled"
 
 
-def test_a_time_limit_ends_an_answer_and_says_so() -> None:
+def test_a_time_limit_ends_an_answer_and_says_so():
     stop = Stop(lambda: (0.3, "A run has 0.3 s here."))
     stop.begin()
     with serving(MANNERS["pings"]) as url:
@@ -80,7 +78,7 @@ def test_a_time_limit_ends_an_answer_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("path", [b"GET /v1/models", b"GET /metrics"])
-def test_a_stop_ends_every_other_exchange_too(path: bytes) -> None:
+def test_a_stop_ends_every_other_exchange_too(path):
     cancel = Stop()
     with serving(MANNERS["pings"], path) as url:
         threading.Timer(0.3, cancel.set).start()
@@ -99,25 +97,25 @@ def test_a_stop_ends_every_other_exchange_too(path: bytes) -> None:
         ("ANSWER_SECONDS", 0.3, "slow headers", "longer than 0.3 s"),
     ],
 )  # fmt: skip
-def test_time_and_bytes_are_bounded(limit: str, value: float, manner: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_and_bytes_are_bounded(limit, value, manner, words, monkeypatch):
     monkeypatch.setattr(client, limit, value)
     with serving(MANNERS[manner]) as url, pytest.raises(BadInput, match=words):
         list(answer(url, Stop()))
 
 
-def test_a_page_is_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_bounded_as_well(monkeypatch):
     monkeypatch.setattr(client, "MOST_PAGE", 1000)
     for manner, words in (("pings", "longer than 0.3 s"), ("a body without end", "the response is too long")):
         with serving(MANNERS[manner], b"GET /page") as url, Client(url) as one, pytest.raises(BrokenOff, match=words):
             one.page("/page", seconds=0.3)
 
 
-def test_an_event_of_many_lines_is_one_and_one_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lines(over: threading.Event) -> Iterator[bytes]:
+def test_an_event_of_many_lines_is_one_and_one_too_long_is_refused(monkeypatch):
+    def lines(over):
         yield HEAD + b': a\r\nevent: x\r\ndata: {"id":\r\nda'
         yield b'ta:  "a"}\r\n\r\ndata: {"id": "b"}\n\ndata: [DONE]\n'
 
-    def long(over: threading.Event) -> Iterator[bytes]:
+    def long(over):
         yield HEAD + b"data: " + b"x" * 70_000
 
     with serving(lines) as url, Client(url) as one:
@@ -127,8 +125,8 @@ def test_an_event_of_many_lines_is_one_and_one_too_long_is_refused(monkeypatch: 
         list(one.events("/x", {}))
 
 
-def test_no_redirection_and_no_proxy_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(over: threading.Event) -> Iterator[bytes]:
+def test_no_redirection_and_no_proxy_is_followed(monkeypatch):
+    def elsewhere(over):
         yield b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/secret\r\nContent-Length: 0\r\n\r\n"
 
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):

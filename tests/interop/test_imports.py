@@ -1,7 +1,5 @@
 """Files of other engines as traces: what is in them is drawn, what is not read is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ def written(folder: Path, told: Any, lines: bool = False) -> Path:
     return place
 
 
-def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> None:
+def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path):
     found = responses.read_file(
         written(tmp_path, response([2, 0, 3], [3, 2, 4], words=9, kv_transfer_params=None, timings={"draft_n": 3}))
     )
@@ -44,20 +42,20 @@ def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> Non
     assert store.read(store.text(trace).encode()).end is not None
 
 
-def test_an_end_inside_the_accepted_tokens_is_a_cut(tmp_path: Path) -> None:
+def test_an_end_inside_the_accepted_tokens_is_a_cut(tmp_path):
     (trace,) = responses.read_file(written(tmp_path, response([2, 4], [3, 4], words=7))).traces
     last = trace.steps[-1]
     assert (len(last.emitted), last.cut, last.bonus, last.verified, last.accepted) == (3, "eos", None, 4, 3)
 
 
-def test_a_response_without_counts_says_so(tmp_path: Path) -> None:
+def test_a_response_without_counts_says_so(tmp_path):
     told = response([], [])
     del told["metrics"]
     found = responses.read_file(written(tmp_path, told))
     assert "does not report its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
 
 
-def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
+def test_the_command_writes_a_file_for_each_answer(tmp_path):
     place = written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9), response([8], [8])])
     out = tmp_path / "x.spectrace.jsonl"
     assert main(["import", str(place), "--out", str(out)]) == 0
@@ -74,7 +72,7 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
         (json.dumps(response([9, 9, 9], [9, 9, 9])), "response complete"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text, why, tmp_path):
     place = tmp_path / "file.json"
     place.write_text(text)
     with pytest.raises(BadInput, match=why):
@@ -83,13 +81,13 @@ def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why:
         responses.read_file(tmp_path / "none")
 
 
-def test_no_more_is_read_than_a_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_read_than_a_file_may_have(monkeypatch):
     monkeypatch.setattr(responses, "MOST_BYTES", 1 << 20)
     with pytest.raises(BadInput, match="more than 1 MB"):
         responses.read_file("/dev/zero")
 
 
-def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
+def test_a_number_in_a_file_takes_no_memory(tmp_path):
     told = response([2, 0, 3], [3, 2, 4], words=9, usage={"prompt_tokens": 40_000_000})
     (trace,) = responses.read_file(written(tmp_path, told)).traces
     assert trace.steps[0].position == 40_000_000 - 1
@@ -97,7 +95,7 @@ def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
         responses.read_file(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
 
 
-def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_beyond_the_most_traces_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(responses, "MOST_TRACES", 2)
     found = responses.read_file(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
     assert len(found.traces) == 2 and "Only the first 2 of 3 responses were read." in found.notes

@@ -1,7 +1,5 @@
 """Answers and files with parts replaced at random: a valid trace or one sentence, and never a fault of ours."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -101,5 +99,5 @@ def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[
     ("made", "count"),
     [(served, 25), (imported, 40), *(pytest.param(*many, marks=pytest.mark.slow) for many in ((served, 100), (imported, 200)))],
 )
-def test_what_is_mutated_breaks_nothing(made: Any, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_mutated_breaks_nothing(made, count, tmp_path, capsys):
     assert made(count, count, tmp_path, capsys) == {0, BAD_REQUEST}

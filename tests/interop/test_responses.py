@@ -1,7 +1,5 @@
 """Tokens of servers' answers: no character is lost, none is made up, and a field of another type is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -31,14 +29,14 @@ QUIRKS = CASES["quirks"] | {
 
 
 @pytest.mark.parametrize("quirk", QUIRKS)
-def test_the_text_is_the_content_whatever_the_tokens_say(quirk: str) -> None:
+def test_the_text_is_the_content_whatever_the_tokens_say(quirk):
     case, reader = QUIRKS[quirk], TokenReader()
     tokens = [token for event in case["events"] for token in reader.read(converted(Choice, event))]
     assert [token.piece for token in tokens] == case["pieces"]
     assert [token.p is not None for token in tokens] == case["known"]
 
 
-def test_ids_and_names_are_the_servers() -> None:
+def test_ids_and_names_are_the_servers():
     reader = TokenReader()
     top = [{"token": "token_id:10", "logprob": -0.1}, {"token": "token_id:99", "logprob": -3.0}]
     (token,) = reader.read(converted(Choice, piece("Hi", entry("token_id:10", top_logprobs=top))))
@@ -47,7 +45,7 @@ def test_ids_and_names_are_the_servers() -> None:
     assert token.token == 5 and reader.of(5) == "\\xf0\\x9f"
 
 
-def test_probability_one_for_every_token_is_left_out_until_another_is_seen() -> None:
+def test_probability_one_for_every_token_is_left_out_until_another_is_seen():
     always, once = TokenReader(doubtful=True), TokenReader(doubtful=True)
     ones = [piece(word, entry(word, p=0.0, top_logprobs=[entry(word, p=0.0)])) for word in "abc"]
     found = [token for event in ones for token in always.read(converted(Choice, event))]
@@ -57,13 +55,13 @@ def test_probability_one_for_every_token_is_left_out_until_another_is_seen() -> 
     assert TokenReader().read(converted(Choice, ones[0]))[0].p == 1.0, "other servers mean what they say"
 
 
-def test_tokens_without_counts_come_behind_the_round_that_waits() -> None:
+def test_tokens_without_counts_come_behind_the_round_that_waits():
     first, second, last = (ServedToken(number, str(number)) for number in range(3))
     found = list(counted_rounds([([first], 3, 2), ([second], 3, 2), ([last], None, 0)]))
     assert [[token.token for token in one.tokens] for one in found] == [[0, 1], [2]] and found[0].drafted == 3
 
 
-def test_a_whole_text_at_once_is_several_rounds() -> None:
+def test_a_whole_text_at_once_is_several_rounds():
     reader = TokenReader()
     parts = reader.bounded(Arrival([ServedToken(number, "x") for number in range(2 * MAX_DEPTH + 1)], gap_ns=7, drafted=9))
     assert [len(part.tokens) for part in parts] == [MAX_DEPTH, MAX_DEPTH, 1] and [part.gap_ns for part in parts] == [7, 0, 0]
@@ -71,12 +69,12 @@ def test_a_whole_text_at_once_is_several_rounds() -> None:
 
 
 @pytest.mark.parametrize(("choice", "path"), CASES["wrong"])
-def test_a_field_of_another_type_is_named(choice: dict[str, Any], path: str) -> None:
+def test_a_field_of_another_type_is_named(choice, path):
     with pytest.raises(BadInput, match=path):
         converted(Choice, choice)
 
 
 @pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[1]", "[" * 100_000])
-def test_json_is_strict_and_finite(text: str) -> None:
+def test_json_is_strict_and_finite(text):
     with pytest.raises(BadInput):
         converted(Choice, text)

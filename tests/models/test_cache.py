@@ -1,7 +1,5 @@
 """Loaded models are kept as far as there is memory, and made once however many ask."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -13,11 +11,11 @@ class Word(str):
     """Text that can be forgotten."""
 
 
-def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
+def test_a_thing_is_made_once_and_the_oldest_goes_first():
     shelf: ModelCache[Word] = ModelCache(lambda place: 20)
     made: list[str] = []
 
-    def get(name: str) -> str:
+    def get(name):
         return shelf.get((name, "float32"), lambda: made.append(name) or Word(name), lambda: 10)
 
     for name in ("a", "b", "a", "c", "a", "b"):
@@ -25,7 +23,7 @@ def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
     assert made == ["a", "b", "c", "b"]
 
 
-def test_releasing_forgets_by_name_or_all() -> None:
+def test_releasing_forgets_by_name_or_all():
     shelf: ModelCache[object] = ModelCache()
     first = shelf.get(("a", "float32"), object)
     other = shelf.get(("b", "float32"), object)
@@ -36,13 +34,13 @@ def test_releasing_forgets_by_name_or_all() -> None:
     assert shelf.get(("b", "float32"), object) is not other
 
 
-def test_threads_that_want_the_same_thing_share_it() -> None:
+def test_threads_that_want_the_same_thing_share_it():
     shelf: ModelCache[object] = ModelCache()
     entered, go_on = threading.Event(), threading.Event()
     made: list[int] = []
     found: list[object] = []
 
-    def make() -> object:
+    def make():
         made.append(1)
         entered.set()
         assert go_on.wait(30)
@@ -59,10 +57,10 @@ def test_threads_that_want_the_same_thing_share_it() -> None:
     assert len(made) == 1 and len(found) == 4 and len({id(thing) for thing in found}) == 1
 
 
-def test_a_failure_is_not_kept() -> None:
+def test_a_failure_is_not_kept():
     shelf: ModelCache[int] = ModelCache()
 
-    def fail() -> int:
+    def fail():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):

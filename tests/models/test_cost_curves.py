@@ -1,10 +1,7 @@
 """What passes cost here: a few are timed at first, runs teach the rest, and one small file keeps it between starts."""
 
-from __future__ import annotations
-
 import json
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,26 +21,26 @@ class Machine:
     """A machine on which a pass takes ten milliseconds and one a row. ``passes`` are the widths of all that were timed, ``told``
     what was reported of them."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.passes, self.told, self.patch = list[int](), list[tuple[str, float | None]](), patch
         patch.setattr(cost, "_pass", lambda target, session, width, chains: self.passes.append(width) or 10.0 + width)
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self):
         """Forget what this process knows, as a new start of the app does."""
         self.patch.setattr(cost_curves, "_KNOWN", {})
         self.patch.setattr(cost_curves, "_TIMED", {})
 
-    def report(self, message: str, share: float | None) -> None:
+    def report(self, message, share):
         self.told.append((message, share))
 
-    def costs(self, **changes: Any) -> ModelCosts:
+    def costs(self, **changes):
         """The costs of a target with these facts."""
         return target_costs(target(**changes), self.report)
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch):
     return Machine(monkeypatch)
 
 
@@ -58,7 +55,7 @@ def ratio(costs: ModelCosts, rows: int) -> float:
     return curve.at(rows) / curve.at(1)
 
 
-def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(machine: Machine) -> None:
+def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(machine):
     first = machine.costs()
     assert ratio(first, 16) == pytest.approx(26 / 11, rel=0.05) and ratio(first, 48) == pytest.approx(58 / 11, rel=0.05)
     assert len(machine.passes) == len(machine.told) == COUNT
@@ -72,7 +69,7 @@ def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(
 @pytest.mark.parametrize(
     "changes", [{"name": "other"}, {"dtype": torch.bfloat16}, {"tier": "graph"}, {"rows": 2}, {"vocab_size": 65}]
 )
-def test_another_model_has_costs_of_its_own(changes: Any, machine: Machine) -> None:
+def test_another_model_has_costs_of_its_own(changes, machine):
     """A guided picture, of two rows, reads every code twice: the curve of one row would foretell it twice as fast as it is."""
     machine.costs().curve()
     machine.restart()
@@ -80,7 +77,7 @@ def test_another_model_has_costs_of_its_own(changes: Any, machine: Machine) -> N
     assert len(machine.passes) == 2 * COUNT
 
 
-def test_threads_or_versions_of_another_start_are_timed_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_or_versions_of_another_start_are_timed_anew(machine, monkeypatch):
     machine.costs().curve()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     machine.costs().curve()
@@ -89,9 +86,7 @@ def test_threads_or_versions_of_another_start_are_timed_anew(machine: Machine, m
     assert len(machine.passes) == 3 * COUNT
 
 
-def test_threads_taken_away_in_a_run_are_learned_apart_and_nothing_is_timed_in_it(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_taken_away_in_a_run_are_learned_apart_and_nothing_is_timed_in_it(machine, monkeypatch):
     costs = machine.costs()
     before = costs.curve()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
@@ -103,9 +98,7 @@ def test_threads_taken_away_in_a_run_are_learned_apart_and_nothing_is_timed_in_i
     assert costs.curve() == before
 
 
-def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(machine, monkeypatch):
     share = [1.0]
     monkeypatch.setattr(cost_curves, "contention", lambda: share[0])
     costs = machine.costs()
@@ -119,9 +112,7 @@ def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
     assert len(machine.passes) == 2 * COUNT
 
 
-def test_the_first_run_after_a_start_waits_for_no_timing_where_a_file_has_uncertain_times(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_run_after_a_start_waits_for_no_timing_where_a_file_has_uncertain_times(machine, monkeypatch):
     monkeypatch.setattr(cost_curves, "contention", lambda: 1.0)
     machine.costs().curve()
     machine.restart()
@@ -131,14 +122,14 @@ def test_the_first_run_after_a_start_waits_for_no_timing_where_a_file_has_uncert
     assert costs.run("eagle2").curve() and len(machine.passes) == 2 * COUNT, "a later run times passes again"
 
 
-def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(machine: Machine) -> None:
+def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(machine):
     costs = machine.costs().run("prompt_lookup")
     costs.learn(SimpleNamespace(passes=1, padded=8, draft_calls=0, time=SimpleNamespace(verify=18e6, draft=0)))
     assert machine.passes == []
     assert costs.curve().at(8) > costs.curve().at(1) and len(machine.passes) == COUNT
 
 
-def test_what_runs_teach_outlives_the_process(machine: Machine) -> None:
+def test_what_runs_teach_outlives_the_process(machine):
     costs = machine.costs()
     run = costs.run("eagle2")
     forward = run.forward(6, lambda: 1.0)
@@ -160,7 +151,7 @@ def test_what_runs_teach_outlives_the_process(machine: Machine) -> None:
      'KEY: {"logs": [NaN, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {}, "at": 1e300}',
      'KEY: {"logs": [1, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {"a": [1]}, "at": "x"}'],
 )  # fmt: skip
-def test_a_damaged_or_older_file_is_dropped(text: str, machine: Machine, own_cache: Path) -> None:
+def test_a_damaged_or_older_file_is_dropped(text, machine, own_cache):
     first = machine.costs()
     expected = ratio(first, 16)
     entry = text.removeprefix("KEY: ")
@@ -172,7 +163,7 @@ def test_a_damaged_or_older_file_is_dropped(text: str, machine: Machine, own_cac
     assert json.loads((own_cache / FILE).read_text(encoding="utf-8"))["version"] == VERSION
 
 
-def test_one_damaged_entry_costs_the_others_nothing(machine: Machine, own_cache: Path) -> None:
+def test_one_damaged_entry_costs_the_others_nothing(machine, own_cache):
     costs = machine.costs()
     expected = ratio(costs, 16)
     file = json.loads((own_cache / FILE).read_text(encoding="utf-8"))
@@ -184,7 +175,7 @@ def test_one_damaged_entry_costs_the_others_nothing(machine: Machine, own_cache:
     assert list(json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]) == list(file["models"])
 
 
-def test_the_file_stays_small(machine: Machine, own_cache: Path) -> None:
+def test_the_file_stays_small(machine, own_cache):
     own_cache.mkdir(parents=True, exist_ok=True)
     many = {f"model {number}": {**PassTimes().state(), "at": number} for number in range(MOST + 5)}
     (own_cache / FILE).write_text(json.dumps({"version": VERSION, "models": many}), encoding="utf-8")
@@ -195,7 +186,7 @@ def test_the_file_stays_small(machine: Machine, own_cache: Path) -> None:
     assert len((own_cache / FILE).read_bytes()) < 64_000
 
 
-def test_processes_that_write_at_once_lose_nothing(machine: Machine, own_cache: Path) -> None:
+def test_processes_that_write_at_once_lose_nothing(machine, own_cache):
     several = [ModelCosts({"model": str(number)}, target(), machine.report) for number in range(8)]
     for costs in several:
         costs.curve()
@@ -209,6 +200,6 @@ def test_processes_that_write_at_once_lose_nothing(machine: Machine, own_cache: 
     assert not list(own_cache.glob("*.tmp"))
 
 
-def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(machine: Machine, own_cache: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(machine, own_cache):
     own_cache.write_text("a file where the folder should be", encoding="utf-8")
     assert ratio(machine.costs(), 16) == pytest.approx(26 / 11, rel=0.05)

@@ -1,7 +1,5 @@
 """Which device and number format a machine gets when nobody says."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from specviz.models import device
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh():
     device.cpu_has_bfloat16.cache_clear()
 
 
@@ -22,29 +20,25 @@ def _flags(monkeypatch: pytest.MonkeyPatch, bfloat16: bool, tiles: bool, library
 
 
 @pytest.mark.parametrize(("bfloat16", "tiles"), [(True, False), (False, True)])
-def test_a_cpu_with_the_instructions_computes_in_bfloat16(bfloat16: bool, tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_with_the_instructions_computes_in_bfloat16(bfloat16, tiles, monkeypatch):
     _flags(monkeypatch, bfloat16, tiles, library=True)
     assert device.choose_dtype("auto", "cpu") == torch.bfloat16
 
 
-def test_a_cpu_without_them_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_them_computes_in_float32(monkeypatch):
     _flags(monkeypatch, False, False, library=False)
     assert device.choose_dtype("auto", "cpu") == torch.float32
 
 
 @pytest.mark.parametrize(("half", "whole", "expected"), [(1.0, 2.0, torch.bfloat16), (2.0, 1.0, torch.float32)])
-def test_where_the_flags_do_not_settle_it_the_faster_one_wins(
-    half: float, whole: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_flags_do_not_settle_it_the_faster_one_wins(half, whole, expected, monkeypatch):
     _flags(monkeypatch, False, False, library=True)
     monkeypatch.setattr(device, "_seconds", lambda dtype: half if dtype == torch.bfloat16 else whole)
     assert device.choose_dtype("auto", "cpu") == expected
 
 
 @pytest.mark.parametrize(("capability", "expected"), [("AVX512", torch.int8), ("AVX2", torch.float32)])
-def test_models_that_ask_for_it_run_in_int8_on_a_cpu_with_avx512(
-    capability: str, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_that_ask_for_it_run_in_int8_on_a_cpu_with_avx512(capability, expected, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
     assert device.format_of("qwen2.5-coder-1.5b-q4", "auto", torch.device("cpu")) == expected
@@ -52,13 +46,13 @@ def test_models_that_ask_for_it_run_in_int8_on_a_cpu_with_avx512(
     assert device.format_of("qwen2.5-coder-1.5b", "auto", torch.device("cpu")) == torch.float32
 
 
-def test_the_users_word_goes_first() -> None:
+def test_the_users_word_goes_first():
     assert device.choose_dtype("float64", "cpu") == torch.float64
     assert device.choose_device("cpu") == torch.device("cpu")
     assert device.dtype_name(torch.bfloat16) == "bfloat16"
 
 
-def test_cuda_is_chosen_where_it_is_and_its_lack_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_chosen_where_it_is_and_its_lack_is_said(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
@@ -74,12 +68,12 @@ def test_cuda_is_chosen_where_it_is_and_its_lack_is_said(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("wanted", ["tpu", "gpu", "cuda:x", ""])
-def test_an_unknown_device_is_refused(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_device_is_refused(wanted, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(BadInput, match="choose auto"):
         device.choose_device(wanted)
 
 
-def test_an_unknown_number_format_is_refused() -> None:
+def test_an_unknown_number_format_is_refused():
     with pytest.raises(BadInput, match="bfloat16"):
         device.choose_dtype("int4")

@@ -1,7 +1,5 @@
 """Image models: prompts become rows, codes become pictures, and small networks fit only what they were trained for."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -18,7 +16,7 @@ from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
 from tests.support.tiny.images import tiny_image, tiny_pair, tiny_prompts, tiny_samplers
 
 
-def test_both_rows_are_equally_long_and_differ_in_the_words() -> None:
+def test_both_rows_are_equally_long_and_differ_in_the_words():
     rows = tiny_prompts().rows("a cat")
     assert len(rows.conditional) == len(rows.unconditional) == PROMPT_TOKENS
     assert rows.conditional[-1] == rows.unconditional[-1] == PICTURE
@@ -26,7 +24,7 @@ def test_both_rows_are_equally_long_and_differ_in_the_words() -> None:
     assert rows.unread == ""
 
 
-def test_words_nobody_ever_wrote_can_be_read_and_what_does_not_fit_is_named() -> None:
+def test_words_nobody_ever_wrote_can_be_read_and_what_does_not_fit_is_named():
     assert tiny_prompts().rows("žluťoučký 🦤").unread
     rows = tiny_prompts().rows("abcdefghijklmn" + "opq")
     assert "abcdefghijklmn".endswith(rows.unread) or "abcdefghijklmnopq".endswith(rows.unread)
@@ -34,12 +32,12 @@ def test_words_nobody_ever_wrote_can_be_read_and_what_does_not_fit_is_named() ->
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", "x" * 10_000, "red \ud800"])
-def test_empty_and_endless_prompts_are_refused(prompt: str) -> None:
+def test_empty_and_endless_prompts_are_refused(prompt):
     with pytest.raises(BadInput):
         tiny_prompts().rows(prompt)
 
 
-def test_a_half_drawn_picture_shows_what_is_there_and_grey() -> None:
+def test_a_half_drawn_picture_shows_what_is_there_and_grey():
     loaded = tiny_image(dtype=torch.float32)
     shown = loaded.picture([1] * 7)
     assert shown.shape == (12, 12, 3) and shown.dtype == np.uint8
@@ -51,7 +49,7 @@ def test_a_half_drawn_picture_shows_what_is_there_and_grey() -> None:
         loaded.picture([0] * 37)
 
 
-def test_samplers_never_look_at_rows_below() -> None:
+def test_samplers_never_look_at_rows_below():
     large, small = tiny_pair()
     net = tiny_samplers(large)
     coarse = torch.randint(0, small.codes, (3, 3), generator=torch.Generator().manual_seed(0))
@@ -62,7 +60,7 @@ def test_samplers_never_look_at_rows_below() -> None:
         assert torch.equal(net.down(whole[: 2 * rows]), net.down(whole)[:rows])
 
 
-def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, monkeypatch) -> None:
+def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(ModelUnavailable, match="emoji-64"):
         load.load_image_model("no-such-model")
     monkeypatch.setattr(load, "WEIGHTS", tmp_path)
@@ -95,7 +93,7 @@ def _parts(config) -> dict:
     return {"text_config": config.text_config, "vision_config": config.vision_config, "vq_config": config.vq_config}
 
 
-def test_files_that_ship_load_into_the_standard_class(tmp_path, monkeypatch) -> None:
+def test_files_that_ship_load_into_the_standard_class(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     written = _shipped(tmp_path)
     loaded = load.load_image_model("emoji-64", "float32", "cpu")
@@ -107,14 +105,14 @@ def test_files_that_ship_load_into_the_standard_class(tmp_path, monkeypatch) -> 
     assert load.load_image_model("emoji-64", "float32", "cpu") is loaded
 
 
-def test_a_model_of_other_codes_is_refused(tmp_path, monkeypatch) -> None:
+def test_a_model_of_other_codes_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     _shipped(tmp_path, codebook="another")
     with pytest.raises(ModelUnavailable, match="image_vq.safetensors"):
         load.load_image_model("emoji-64", "float32", "cpu")
 
 
-def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
+def test_samplers_are_read_as_they_were_written(tmp_path):
     large, _ = tiny_pair()
     net = tiny_samplers(large)
     torch.nn.init.normal_(net.finer.leave.weight)
@@ -126,7 +124,7 @@ def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
         type(net).load(tmp_path / "s.safetensors", (torch.eye(4),), torch.float32, torch.device("cpu"))
 
 
-def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_any(tmp_path, monkeypatch) -> None:
+def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_any(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     loaded = _shipped(tmp_path)
     assert load.code_patches(loaded) is None
@@ -148,7 +146,7 @@ def _sprites(folder: Path) -> tuple[image.LoadedImage, torch.Tensor]:
     return loaded, patches.half().float()
 
 
-def test_a_sprite_is_its_codes_patches_side_by_side(tmp_path, monkeypatch) -> None:
+def test_a_sprite_is_its_codes_patches_side_by_side(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "WEIGHTS", tmp_path)
     written, patches = _sprites(tmp_path)
     loaded = load.load_image_model("sprites-32", "float32", "cpu")

@@ -1,7 +1,5 @@
 """The image models that come with the project: whole, of one piece, small enough, and able to do what their cards say."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from specviz.pipeline.runner import run
 pytestmark = pytest.mark.model
 
 
-def test_both_models_mean_the_same_by_a_code_and_by_a_word() -> None:
+def test_both_models_mean_the_same_by_a_code_and_by_a_word():
     large, small = (load_image_model(name, "float32", "cpu") for name in ("emoji-64", "emoji-32"))
     assert (large.grid, small.grid) == (16, 8) and large.codes == small.codes >= 256
     assert torch.equal(large.codebook, small.codebook)
@@ -28,7 +26,7 @@ def test_both_models_mean_the_same_by_a_code_and_by_a_word() -> None:
     assert large.model.config.text_config.num_hidden_layers >= 12
 
 
-def test_every_part_fits() -> None:
+def test_every_part_fits():
     large = load_image_model("emoji-64", "float32", "cpu")
     drafter, samplers = image_drafter(large), image_samplers(large)
     assert drafter.config.vocab_size == large.first_code + large.codes
@@ -41,7 +39,7 @@ def test_every_part_fits() -> None:
         ].keys()
 
 
-def test_a_code_s_patch_is_what_it_looks_like_in_pictures() -> None:
+def test_a_code_s_patch_is_what_it_looks_like_in_pictures():
     """Laid side by side, the patches of a picture's codes are nearer to the decoded picture than the codes' colours alone."""
     large = load_image_model("emoji-64", "float32", "cpu")
     patches = code_patches(large)
@@ -49,7 +47,7 @@ def test_a_code_s_patch_is_what_it_looks_like_in_pictures() -> None:
     codes = _codes(large, _round_face())
     decoded = torch.from_numpy(large.picture(codes.tolist())).float() / 127.5 - 1
 
-    def error(cells: torch.Tensor) -> float:
+    def error(cells):
         laid = cells[codes].view(16, 16, 4, 4, 3).transpose(1, 2).reshape(64, 64, 3)
         return float((laid - decoded).square().mean().sqrt())
 
@@ -57,7 +55,7 @@ def test_a_code_s_patch_is_what_it_looks_like_in_pictures() -> None:
     assert error(patches) < error(flat) < 0.8 * error(tiles(large))
 
 
-def test_words_make_the_next_code_likelier_than_probability_and_other_words_change_it() -> None:
+def test_words_make_the_next_code_likelier_than_probability_and_other_words_change_it():
     """One code after the other of a plain yellow disc: the model must be less surprised than a uniform guess is, and expect
     something else when it was asked for something else or for nothing."""
     large = load_image_model("emoji-64", "float32", "cpu")
@@ -76,7 +74,7 @@ def test_words_make_the_next_code_likelier_than_probability_and_other_words_chan
     assert np.abs(shown - drawn).mean() < 20
 
 
-def test_the_nearest_latent_codes_of_a_sprite_look_nearly_the_same() -> None:
+def test_the_nearest_latent_codes_of_a_sprite_look_nearly_the_same():
     large = load_image_model("sprites-32", "float32", "cpu")
     near = nearest_codes(large.codebook, 3)
     apart = (large.codebook[:, None] - large.codebook[near]).square().mean(-1).sqrt() / 2
@@ -85,7 +83,7 @@ def test_the_nearest_latent_codes_of_a_sprite_look_nearly_the_same() -> None:
 
 
 @pytest.mark.parametrize(("words", "red"), [("red heart", True), ("light blue heart", False)])
-def test_a_drawn_heart_has_its_colour_on_white(words: str, red: bool) -> None:
+def test_a_drawn_heart_has_its_colour_on_white(words, red):
     trace = run(method="speculative_jacobi", prompt=f"{words}, twemoji style", target="sprites-32", temperature=1.0, seed=0)
     assert trace.end is not None
     with Image.open(io.BytesIO(base64.b64decode(trace.end.picture))) as picture:

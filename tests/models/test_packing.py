@@ -1,7 +1,5 @@
 """Layers in oneDNN's layout: which are packed, and that a packed model gives what the plain one gives."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -21,9 +19,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_packed_model_gives_what_the_plain_one_gives_and_so_do_its_gradients(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packed_model_gives_what_the_plain_one_gives_and_so_do_its_gradients(dtype, monkeypatch):
     monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda: True)
     model = tiny_llama(dtype=dtype)
     plain = copy.deepcopy(model)
@@ -41,7 +37,7 @@ def test_a_packed_model_gives_what_the_plain_one_gives_and_so_do_its_gradients(
         assert (ours - wanted).norm() < (1e-5 if dtype == torch.float32 else 0.03) * wanted.norm()
 
 
-def test_bfloat16_is_packed_only_where_the_processor_multiplies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_packed_only_where_the_processor_multiplies_in_it(monkeypatch):
     able = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for native in (False, True):
         monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda native=native: native)
@@ -49,7 +45,7 @@ def test_bfloat16_is_packed_only_where_the_processor_multiplies_in_it(monkeypatc
     assert not packs(torch.ones(2, 2, dtype=torch.float64))
 
 
-def test_a_layout_that_computes_wrongly_here_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layout_that_computes_wrongly_here_is_not_used(monkeypatch):
     model = tiny_llama(dtype=torch.float32)
     kinds = [type(module) for module in model.modules()]
     monkeypatch.setattr(PackedLinear, "forward", lambda self, x: x.new_zeros(*x.shape[:-1], self.out_features))
@@ -57,7 +53,7 @@ def test_a_layout_that_computes_wrongly_here_is_not_used(monkeypatch: pytest.Mon
     assert [type(module) for module in model.modules()] == kinds
 
 
-def test_a_part_in_another_number_format_stays_plain() -> None:
+def test_a_part_in_another_number_format_stays_plain():
     model = tiny_llama(dtype=torch.float32)
     model.model.layers[1].mlp.double()
     pack(model)
@@ -65,7 +61,7 @@ def test_a_part_in_another_number_format_stays_plain() -> None:
 
 
 @pytest.mark.parametrize(("columns", "outputs"), [(96, 64), (1536, 2048), (896, 4864)])
-def test_a_row_in_int8_is_the_same_to_the_bit_whatever_stands_beside_it(columns: int, outputs: int) -> None:
+def test_a_row_in_int8_is_the_same_to_the_bit_whatever_stands_beside_it(columns, outputs):
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(count, columns, generator=generator) for count in (outputs, 24))
     rows[3] *= 1000  # a row's scale is its own
@@ -76,7 +72,7 @@ def test_a_row_in_int8_is_the_same_to_the_bit_whatever_stands_beside_it(columns:
         assert torch.equal(product(rows[start:end]), whole[start:end])
 
 
-def test_a_model_in_int8_writes_nearly_the_same_logits_in_a_quarter_of_the_bytes() -> None:
+def test_a_model_in_int8_writes_nearly_the_same_logits_in_a_quarter_of_the_bytes():
     plain, small = tiny_llama(dtype=torch.float32), int8_llama()
     ids = torch.arange(12)[None]
     with torch.inference_mode():
@@ -86,7 +82,7 @@ def test_a_model_in_int8_writes_nearly_the_same_logits_in_a_quarter_of_the_bytes
     assert ours.integers.dtype == torch.int8 and (ours.weight - table).abs().max() < 0.01 * table.abs().max()
 
 
-def test_int8_is_refused_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_refused_where_it_cannot_run(monkeypatch):
     with pytest.raises(ModelUnavailable, match="only on a CPU"):
         check_int8(torch.device("cuda"))
     with pytest.raises(BadInput, match="Only text models run in int8"):

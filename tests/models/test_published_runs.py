@@ -1,7 +1,5 @@
 """Published heads go through the very drafters that ours do: whole runs on a tiny target, by the method's own name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +45,7 @@ EAGLE2 = {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
         ("ddd", {"nodes": 16}, GREEDY), ("traversal", {}, GREEDY), ("reader", {"drafter": "eagle3", "nodes": 16}, GREEDY),
     ],
 )  # fmt: skip
-def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, method: str, values: dict[str, object], warp: Warp) -> None:
+def test_published_feature_heads_draft_a_whole_run(tmp_path, method, values, warp):
     first_kind = method in ("eagle", "eagle2")
     tensors, config = (narrow_tensors(), NARROW) if first_kind else (feature_tensors(), CONFIG)
     folder, target = saved(tmp_path, tensors, config), tiny_target()
@@ -57,7 +55,7 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, method: str, 
     assert found.ids == baseline("eager", float64, warp)[:60] and any(step.path for step in found.steps)
 
 
-def test_a_head_that_chooses_candidates_drafts_a_whole_run(tmp_path: Path) -> None:
+def test_a_head_that_chooses_candidates_drafts_a_whole_run(tmp_path):
     folder, target = saved(tmp_path, eagle4_tensors(), EAGLE4), tiny_target()
     found = decode(target, published("eagle3", EAGLE2, target, WARM, folder), PROMPT, 60, WARM, 7)
     assert found.ids == baseline("eager", float64, WARM)[:60] and any(step.path for step in found.steps)
@@ -65,7 +63,7 @@ def test_a_head_that_chooses_candidates_drafts_a_whole_run(tmp_path: Path) -> No
     assert len(sampled.ids) == 60 and any(step.path for step in sampled.steps)
 
 
-def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path) -> None:
+def test_published_parallel_heads_draft_a_whole_run(tmp_path):
     folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()
     composition = published("medusa", {"rule": "match"}, target, WARM, folder)
     (said,) = composition.warnings
@@ -76,7 +74,7 @@ def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path) -> None:
     assert any(step.path for step in found.steps)
 
 
-def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
+def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path):
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
     with pytest.raises(
         ModelUnavailable,

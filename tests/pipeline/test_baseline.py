@@ -1,7 +1,5 @@
 """What a run's record keeps of its autoregressive baseline, so that both can be shown side by side."""
 
-from __future__ import annotations
-
 import pytest
 
 import specviz
@@ -9,7 +7,7 @@ from specviz.pipeline.runner import run
 from tests.support.traces.image_runs import PARAMETERS, PROMPT, tiny_models
 
 
-def test_a_baseline_that_wrote_other_words_keeps_them() -> None:
+def test_a_baseline_that_wrote_other_words_keeps_them():
     asked = {"prompt": "Why is the sky blue?", "target": "hybrid-small", "temperature": 1.0, "max_new_tokens": 24}
     nodes = {"nodes": 16}  # as many on every machine, whatever its passes cost
     trace = specviz.run(method="stand", parameters=nodes, baseline=True, **asked)
@@ -21,7 +19,7 @@ def test_a_baseline_that_wrote_other_words_keeps_them() -> None:
     assert "".join([*pieces[: parting.position], *trace.end.baseline.pieces]) == alone.end.text != trace.end.text
 
 
-def test_a_baseline_that_wrote_the_same_keeps_no_second_copy() -> None:
+def test_a_baseline_that_wrote_the_same_keeps_no_second_copy():
     trace = specviz.run(
         method="prompt_lookup", prompt="One two, one two.", target="hybrid-small", max_new_tokens=12, baseline=True
     )
@@ -30,7 +28,7 @@ def test_a_baseline_that_wrote_the_same_keeps_no_second_copy() -> None:
 
 
 @pytest.mark.slow
-def test_a_baseline_that_drew_another_picture_keeps_it() -> None:
+def test_a_baseline_that_drew_another_picture_keeps_it():
     with tiny_models():
         asked = {"prompt": PROMPT, "target": "emoji-64", "temperature": 1.0}
         trace = run(method="lantern", parameters=PARAMETERS["lantern"], baseline=True, **asked)

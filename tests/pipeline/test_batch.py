@@ -1,7 +1,5 @@
 """Prompts decoded in step on the real model give the traces that each would have given alone."""
 
-from __future__ import annotations
-
 import pytest
 
 import specviz
@@ -17,7 +15,7 @@ PROMPTS = ("Say yes.", "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,")
 
 
 @pytest.mark.model
-def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> None:
+def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files():
     asked = {"method": "reader", "max_new_tokens": 10, "dtype": "float64", "parameters": {"nodes": 12}}
     ready = [prepare(Request(prompt=prompt, seed=seed, **asked), Memory()) for seed, prompt in enumerate(PROMPTS)]
     found = batch.traces(ready, every=2)
@@ -33,7 +31,7 @@ def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> Non
 
 
 @pytest.mark.model
-def test_runs_on_different_targets_are_no_batch() -> None:
+def test_runs_on_different_targets_are_no_batch():
     ready = [
         prepare(Request(method="reader", prompt="Hello", max_new_tokens=4, dtype=dtype), Memory())
         for dtype in ("float64", "float32")
@@ -44,12 +42,12 @@ def test_runs_on_different_targets_are_no_batch() -> None:
 
 @pytest.mark.model
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard, monkeypatch):
     asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
     ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS]
     cancel, played, play = Stop(), [0], BatchDecoding._play
 
-    def interrupted(self: BatchDecoding) -> object:
+    def interrupted(self):
         played[0] += 1
         found = play(self)
         if played[0] == 3 and hard:

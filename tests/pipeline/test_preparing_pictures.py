@@ -1,11 +1,8 @@
 """A picture and a question from a request to a trace, on a tiny model that sees; and what is refused on the way."""
 
-from __future__ import annotations
-
 import base64
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ def scene(mode: str = "RGB") -> bytes:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
+def tiny(monkeypatch):
     """A tiny random model in the place of the one that ships."""
     model, tokenizer = tiny_scenes(), tiny_tokenizer()
     reader = square_reader(tokenizer, "scenes-vlm", model)
@@ -51,7 +48,7 @@ def ran(**fields: Any) -> Trace:
     return run(**{**asked, "max_new_tokens": 40, **fields})
 
 
-def test_a_run_about_a_picture_is_a_trace_like_any_other(tiny: Any, tmp_path: Path) -> None:
+def test_a_run_about_a_picture_is_a_trace_like_any_other(tiny, tmp_path):
     trace = ran(baseline=True)
     assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
     assert (trace.run.modality, trace.run.target, trace.run.chat_template) == ("vision_language", "scenes-vlm", True)
@@ -60,7 +57,7 @@ def test_a_run_about_a_picture_is_a_trace_like_any_other(tiny: Any, tmp_path: Pa
     assert store.read(tmp_path / "seen.spectrace.jsonl").steps[0].notes == trace.steps[0].notes
 
 
-def test_the_first_step_brings_the_picture_along(tiny: Any) -> None:
+def test_the_first_step_brings_the_picture_along(tiny):
     trace = ran()
     told = {note.type: note.data for note in trace.steps[0].notes}["picture"]
     back = Image.open(io.BytesIO(base64.b64decode("".join(told["png"]))))
@@ -71,10 +68,10 @@ def test_the_first_step_brings_the_picture_along(tiny: Any) -> None:
     assert not any(step.notes for step in ran(record="path").steps)
 
 
-def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(tiny, monkeypatch):
     calls, forward = [], tiny.model.model.vision_model.forward
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args, **kwargs):
         calls.append(1)
         return forward(*args, **kwargs)
 
@@ -83,7 +80,7 @@ def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(tiny: Any
     assert len(calls) == 1 and len(texts) == 1
 
 
-def test_another_picture_is_another_prompt(tiny: Any) -> None:
+def test_another_picture_is_another_prompt(tiny):
     first, second, third = (
         prepare(Request("stand", "what is it", "scenes-vlm", image=picture, max_new_tokens=20))
         for picture in (scene(), scene("L"), scene())
@@ -92,7 +89,7 @@ def test_another_picture_is_another_prompt(tiny: Any) -> None:
     assert first.resources.prompt_key == third.resources.prompt_key != second.resources.prompt_key
 
 
-def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None:
+def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny):
     assert any("printer" in word for word in ran(image=scene("CMYK")).run.warnings)
     assert not any("printer" in word for word in ran().run.warnings)
 
@@ -111,31 +108,31 @@ def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None
         ({"method": "medusa"}, "does not run on scenes-vlm.* Methods that do: .+"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_sentence(tiny: Any, fields: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_run_is_refused_in_a_sentence(tiny, fields, said):
     with pytest.raises(BadInput, match=said):
         ran(**fields)
 
 
-def test_a_draft_whose_layout_nobody_reads_is_refused(tiny: Any) -> None:
+def test_a_draft_whose_layout_nobody_reads_is_refused(tiny):
     with pytest.raises(ModelUnavailable, match="cannot be used as hivis: published heads are read for"):
         ran(draft="someone/heads", method="hivis")
 
 
-def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
+def test_too_long_a_question_or_answer_is_refused(tiny):
     with pytest.raises(ContextFull, match="Request fewer tokens"):
         ran(max_new_tokens=110)
     with pytest.raises(ContextFull, match="shorten the question"):
         ran(prompt="why " * 60)
 
 
-def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
+def test_a_picture_for_a_target_that_reads_none_is_refused():
     with pytest.raises(BadInput, match="does not read pictures. Leave the picture out"):
         prepare(Request("prompt_lookup", "what is it", image=scene()))
     with pytest.raises(BadInput, match="takes no guidance: .* leave guidance out"):
         prepare(Request("prompt_lookup", "what is it", guidance=7))
 
 
-def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
+def test_a_missing_network_says_what_to_do(tmp_path, monkeypatch, tiny):
     from specviz.models.heads import heads
 
     monkeypatch.setattr(preparing, "vision_heads", heads.vision_heads)
@@ -145,9 +142,7 @@ def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
             ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
 
 
-def test_a_network_of_another_training_of_the_target_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any
-) -> None:
+def test_a_network_of_another_training_of_the_target_is_refused(tmp_path, monkeypatch, tiny):
     from specviz.drafting.networks.weights import write_weights
     from specviz.models.heads import heads
 
@@ -163,7 +158,7 @@ def test_a_network_of_another_training_of_the_target_is_refused(
                 ran(method=name)
 
 
-def test_the_token_that_ends_an_answer_is_emitted_and_not_shown(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_that_ends_an_answer_is_emitted_and_not_shown(tiny, monkeypatch):
     free = ran(temperature=1.0)
     ids = free.end.output_ids
     ending = next(token for place, token in enumerate(ids) if place > 2 and ids.index(token) == place)

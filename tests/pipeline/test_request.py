@@ -1,9 +1,6 @@
 """Hostile values: whatever type or size a field of a run is given, one sentence names the field and says what it takes."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,21 +49,21 @@ def kind(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("name", "value"), HOSTILE, ids=kind)
-def test_a_value_that_a_field_cannot_have_is_refused_by_the_fields_name(name: str, value: Any) -> None:
+def test_a_value_that_a_field_cannot_have_is_refused_by_the_fields_name(name, value):
     with pytest.raises(BadInput) as refused:
         specviz.run(**{**ASKED, name: value})
     assert name in str(refused.value) and len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("value", [HUGE, -HUGE, 10**400, math.nan, math.inf, True, None, "many", [8], {}, "9" * 5000], ids=kind)
-def test_a_methods_parameter_is_refused_by_its_name(value: Any) -> None:
+def test_a_methods_parameter_is_refused_by_its_name(value):
     with pytest.raises(BadInput, match="parameter copied is") as refused:
         specviz.run(**ASKED, parameters={"copied": value})
     assert len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("value", [HUGE, None, [1], "perhaps"], ids=kind)
-def test_a_switch_and_a_choice_of_a_method_are_refused_by_name(value: Any) -> None:
+def test_a_switch_and_a_choice_of_a_method_are_refused_by_name(value):
     with pytest.raises(BadInput, match="parameter compare is"):
         specviz.run(method="gto", prompt="hello", parameters={"compare": value})
     with pytest.raises(BadInput, match="parameter rule is"):
@@ -75,14 +72,14 @@ def test_a_switch_and_a_choice_of_a_method_are_refused_by_name(value: Any) -> No
         specviz.run(**ASKED, parameters={value if isinstance(value, int | str) else "wings" * 5000: 1})
 
 
-def test_numbers_of_other_libraries_are_numbers() -> None:
+def test_numbers_of_other_libraries_are_numbers():
     made = Request(**ASKED, seed=np.int64(7), top_k=np.int32(5), temperature=np.float32(0.5))
     assert (made.seed, made.top_k, made.temperature) == (7, 5, 0.5)
     assert type(made.seed) is type(made.top_k) is int and type(made.temperature) is float
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "~" + "b" * 300, "/" + "c" * 300 + ".gguf", "~nobody-has-this-name/model", "d\0e"])
-def test_a_models_name_that_no_file_can_have_is_no_model(name: str) -> None:
+def test_a_models_name_that_no_file_can_have_is_no_model(name):
     with pytest.raises(ModelUnavailable, match="There is no"):
         resolve(name)
 
@@ -91,12 +88,12 @@ CLI = ("run", "--method", "prompt_lookup", "--prompt", "hello", "--target", "hyb
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny(tmp_path, monkeypatch):
     """A tiny random model in the place of hybrid-small."""
     return stock(fill(tmp_path), monkeypatch)
 
 
-def test_what_is_accepted_writes_a_trace_that_is_valid(tiny: Path, tmp_path: Path) -> None:
+def test_what_is_accepted_writes_a_trace_that_is_valid(tiny, tmp_path):
     kept = tmp_path / "x.spectrace.jsonl"
     edge = ("--top-k", str(2**31 - 1), "--seed", str(2**63 - 1), "--temperature", "5", "--max-new-tokens", "3")
     assert main([*CLI, *edge, "--raw", "--out", str(kept)]) == 0
@@ -107,10 +104,8 @@ DRAFTLESS = [name for name, method in all_methods().items() if not method.takes_
 
 
 @pytest.mark.parametrize("method", DRAFTLESS)
-def test_a_draft_is_refused_by_a_method_that_drafts_without_one_before_anything_is_fetched(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fetched(*_: object) -> str:
+def test_a_draft_is_refused_by_a_method_that_drafts_without_one_before_anything_is_fetched(method, monkeypatch):
+    def fetched(*_):
         raise AssertionError("the target was looked at")
 
     monkeypatch.setattr(runner, "modality_of", fetched)
@@ -118,11 +113,11 @@ def test_a_draft_is_refused_by_a_method_that_drafts_without_one_before_anything_
         specviz.run(method=method, prompt="hello", draft="nonsense", max_new_tokens=3)
 
 
-def test_the_methods_that_take_no_draft_are_those_that_draft_from_the_text() -> None:
+def test_the_methods_that_take_no_draft_are_those_that_draft_from_the_text():
     assert {"autoregressive", "prompt_lookup", "suffix_decoding", "token_recycling", "stand"} < set(DRAFTLESS)
     assert not {"reader", "eagle2", "speculative_sampling", "medusa", "mulo_sd"} & set(DRAFTLESS)
 
 
-def test_a_picture_is_kept_of_image_runs_alone(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_is_kept_of_image_runs_alone(tiny, tmp_path, capsys):
     assert main([*CLI, "--raw", "--picture", str(tmp_path / "x.png"), "--max-new-tokens", "3"]) == 2
     assert "does not generate images" in capsys.readouterr().err

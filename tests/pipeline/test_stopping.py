@@ -1,7 +1,5 @@
 """A stop is seen between any two units of what comes before a run, and in an inspection, however long the whole takes."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable
@@ -34,12 +32,12 @@ Phase = tuple[int, Callable[[], object]]
 class Asked(threading.Event):
     """A flag that is set once it was asked so often, and counts how often it was asked after that."""
 
-    def __init__(self, after: float) -> None:
+    def __init__(self, after):
         super().__init__()
         self.after = after
         self.times = 0
 
-    def is_set(self) -> bool:
+    def is_set(self):
         self.times += 1
         return self.times > self.after
 
@@ -77,7 +75,7 @@ def loading(folder: Path) -> Phase:
     config = LlamaConfig(vocab_size=48, hidden_size=16, intermediate_size=16, num_hidden_layers=LAYERS, num_attention_heads=2)
     LlamaForCausalLM(config).save_pretrained(folder)
 
-    def load() -> object:
+    def load():
         with exclusive_loading():
             return LlamaForCausalLM.from_pretrained(folder, local_files_only=True)
 
@@ -116,7 +114,7 @@ PHASES: dict[str, Callable[[Path], Phase]] = {
 
 @pytest.mark.spread(4)
 @pytest.mark.parametrize("name", PHASES)
-def test_a_stop_is_seen_between_two_units_of_every_phase(name: str, tmp_path: Path) -> None:
+def test_a_stop_is_seen_between_two_units_of_every_phase(name, tmp_path):
     units, work = PHASES[name](tmp_path)
     never, at_once, later = Asked(10**9), Asked(0), Asked(units - 1)
     with pytest.raises(Interrupted), stoppable(at_once):
@@ -129,5 +127,5 @@ def test_a_stop_is_seen_between_two_units_of_every_phase(name: str, tmp_path: Pa
     assert never.times >= units
 
 
-def test_a_stop_is_no_fault_that_a_handler_of_errors_could_take_for_its_own() -> None:
+def test_a_stop_is_no_fault_that_a_handler_of_errors_could_take_for_its_own():
     assert not issubclass(Interrupted, Exception)

@@ -1,15 +1,11 @@
 """A time limit counts for all that a run computes, and what was computed by then is kept and explained."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from specviz.engine.stop import Stop
 from specviz.models import cache
 from specviz.pipeline.request import Request
-from specviz.pipeline.runner import Event, stream
+from specviz.pipeline.runner import stream
 from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
 from tests.support.tiny.shelf import fill, stock
@@ -20,14 +16,14 @@ LIMIT = "A run has 100 s here."
 class Clock:
     """Time that passes by one second whenever somebody looks, once it is ``on``."""
 
-    def __init__(self, on: bool = False) -> None:
+    def __init__(self, on=False):
         self.now, self.on = 0.0, on
 
-    def __call__(self) -> float:
+    def __call__(self):
         self.now += self.on
         return self.now
 
-    def from_the_run(self, events: Iterator[Event]) -> list[Event]:
+    def from_the_run(self, events):
         """The events, with the clock on from the first: how often anybody looks before depends on what has to be measured."""
         first = next(events)
         self.on = True
@@ -35,7 +31,7 @@ class Clock:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def small(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         stock(fill(tmp_path_factory.mktemp("project")), patch)
         list(stream(Request(method="stand", prompt="Why?", target="hybrid-small", max_new_tokens=2)))  # loads it on no clock
@@ -48,7 +44,7 @@ def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> 
     clock = Clock(on)
     stop = Stop(lambda: (seconds, LIMIT), clock)
     fields = {"method": "stand", "prompt": "Why is the sky blue?", "target": "hybrid-small", "baseline": True, **more}
-    request = Request(max_new_tokens=tokens, temperature=0.9, **fields)  # type: ignore[arg-type]
+    request = Request(max_new_tokens=tokens, temperature=0.9, **fields)
     events = clock.from_the_run(stream(request, cancel=stop))
     ends = [one for one in events if isinstance(one, End)]
     assert isinstance(events[0], Run)
@@ -57,7 +53,7 @@ def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> 
     return trace, len(ends)
 
 
-def test_a_run_over_its_time_keeps_its_steps_and_says_why() -> None:
+def test_a_run_over_its_time_keeps_its_steps_and_says_why():
     trace, ends = told(7.0, tokens=200)
     assert trace.end is not None and 0 < len(trace.steps) < 12
     assert (trace.end.reason, trace.end.message, ends) == ("time_limit", LIMIT, 1)
@@ -65,13 +61,13 @@ def test_a_run_over_its_time_keeps_its_steps_and_says_why() -> None:
 
 
 @pytest.mark.slow
-def test_earlier_trajectories_leave_half_of_the_time() -> None:
+def test_earlier_trajectories_leave_half_of_the_time():
     trace, _ = told(100.0, tokens=400, on=True, parameters={"earlier_trajectories": 16})
     assert trace.end is not None and trace.end.reason == "time_limit" and len(trace.steps) > 10
     assert "of 16 earlier trajectories fitted into half the time" in trace.run.warnings[-1]
 
 
-def test_a_baseline_over_the_time_is_left_out_in_so_many_words() -> None:
+def test_a_baseline_over_the_time_is_left_out_in_so_many_words():
     alone = Clock()
     stop = Stop(lambda: (1e6, LIMIT), alone)
     request = Request(method="autoregressive", prompt="Why?", target="hybrid-small", max_new_tokens=12)
@@ -81,7 +77,7 @@ def test_a_baseline_over_the_time_is_left_out_in_so_many_words() -> None:
     assert trace.end.message == f"{LIMIT} That left no time for the baseline."
 
 
-def test_a_user_who_stops_reads_nothing_about_time() -> None:
+def test_a_user_who_stops_reads_nothing_about_time():
     stop = Stop(lambda: (1e6, LIMIT))
     request = Request(method="stand", prompt="Why?", target="hybrid-small", baseline=True, parameters={"earlier_trajectories": 4})
     found: list[Run | Step | End] = []

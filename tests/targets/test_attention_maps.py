@@ -1,7 +1,5 @@
 """Attention worked out from hidden states is what the model itself computes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from tests.support.tiny.vision import tiny_vision
 
 
 @pytest.mark.parametrize("name", ["smolvlm", "llava"])
-def test_weights_are_those_the_eager_kernel_reports(name: str) -> None:
+def test_weights_are_those_the_eager_kernel_reports(name):
     tiny = tiny_vision(name, "eager", torch.float64)
     ids = torch.tensor([tiny.prompt.ids])
     with torch.no_grad():
@@ -27,7 +25,7 @@ def test_weights_are_those_the_eager_kernel_reports(name: str) -> None:
     assert torch.allclose(looked.double(), passed.attentions[-1][0].mean((0, 1))[list(tiny.prompt.visual)], atol=1e-5)
 
 
-def test_the_first_row_has_nowhere_else_to_look_and_later_ones_scatter() -> None:
+def test_the_first_row_has_nowhere_else_to_look_and_later_ones_scatter():
     tiny = tiny_vision("smolvlm", dtype=torch.float64)
     with torch.no_grad():
         passed = tiny.model(input_ids=torch.tensor([tiny.prompt.ids]), output_hidden_states=True, **tiny.prompt.inputs)
@@ -37,7 +35,7 @@ def test_the_first_row_has_nowhere_else_to_look_and_later_ones_scatter() -> None
     assert torch.allclose(found[:, 0], torch.zeros(2, dtype=found.dtype)) and (found[:, 1:] > 0).all()
 
 
-def test_layers_of_another_kind_are_refused() -> None:
+def test_layers_of_another_kind_are_refused():
     tiny = tiny_vision("gemma3")
     with pytest.raises(ModelUnavailable, match="cannot be recomputed"):
         attention_weights(text_part(tiny.model), 0, torch.zeros(3, 48), torch.arange(3))

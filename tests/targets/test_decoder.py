@@ -1,7 +1,5 @@
 """A decoder's passes by region: what the model computes, from graphs too, in few kernels, and compiled once for all layers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -56,7 +54,7 @@ def model(config: Any) -> Any:
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncompiled(monkeypatch):
     """Regions that run as they are written, at once."""
     monkeypatch.setattr(decoder, "compiled", lambda function: function)
     monkeypatch.setattr(text, "obstacle", lambda device: "")
@@ -64,7 +62,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_regions_compute_what_the_model_does(kind: str, uncompiled: None) -> None:
+def test_the_regions_compute_what_the_model_does(kind, uncompiled):
     taps, made, passes = (0, 1, 3), model(KINDS[kind]()), []
     for tier in ("eager", "compiled"):
         target = TextTarget(made, kind, (), tier)
@@ -79,7 +77,7 @@ def test_the_regions_compute_what_the_model_does(kind: str, uncompiled: None) ->
     torch.testing.assert_close(passes[1], passes[0], rtol=1e-4, atol=1e-5)
 
 
-def test_joined_matrices_are_in_memory_once() -> None:
+def test_joined_matrices_are_in_memory_once():
     made = model(KINDS["biases"]())
     before = [part.weight.clone() for part in (made.model.layers[1].self_attn.k_proj, made.model.layers[1].mlp.up_proj)]
     own = Decoder(made).layers[1]
@@ -96,7 +94,7 @@ def test_joined_matrices_are_in_memory_once() -> None:
         (LlamaConfig(**SHAPE, mlp_bias=True), "biases that compiled passes do not compute"),
     ],
 )
-def test_another_architecture_is_refused_by_name_and_stays_plain(config: Any, why: str) -> None:
+def test_another_architecture_is_refused_by_name_and_stays_plain(config, why):
     made = model(config)
     with pytest.raises(BadInput, match=f"{why}. Choose --tier graph"):
         TextTarget(made, "other", (), "compiled")
@@ -105,14 +103,14 @@ def test_another_architecture_is_refused_by_name_and_stays_plain(config: Any, wh
         assert target.tier == "graph" and target.decoder is None
 
 
-def test_without_a_compiler_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_it_is_said(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(BadInput, match=r"no C\+\+ compiler"):
         tiny_target("compiled")
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "eagle3"])
-def test_regions_are_captured_in_graphs(name: str, uncompiled: None) -> None:
+def test_regions_are_captured_in_graphs(name, uncompiled):
     values = {"depth": 3, "width": 4, "nodes": 12, "rule": "match"} if name == "eagle3" else {}
     here = tiny_target()
     expected = decode(here, compose(name, values, here, GREEDY), PROMPT, 40)
@@ -123,7 +121,7 @@ def test_regions_are_captured_in_graphs(name: str, uncompiled: None) -> None:
 
 
 @pytest.mark.slow
-def test_all_layers_and_caches_share_one_region_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_layers_and_caches_share_one_region_a_shape(monkeypatch):
     monkeypatch.setattr(Regions, "background", False)
     torch._dynamo.reset()
     counters.clear()
@@ -155,7 +153,7 @@ print(len(told), counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]
 
 
 @pytest.mark.slow
-def test_code_of_another_process_is_found_by_this_start_and_by_later_ones(tmp_path: Path) -> None:
+def test_code_of_another_process_is_found_by_this_start_and_by_later_ones(tmp_path):
     said = [
         subprocess.run(
             [sys.executable, "-c", START], env={**os.environ, FOLDER: str(tmp_path)}, cwd=Path(__file__).parents[2],
@@ -167,7 +165,7 @@ def test_code_of_another_process_is_found_by_this_start_and_by_later_ones(tmp_pa
 
 
 @pytest.mark.parametrize(("rows", "most"), [(1, 9), (8, 12), (32, 12)])
-def test_a_layer_is_few_kernels(rows: int, most: int) -> None:
+def test_a_layer_is_few_kernels(rows, most):
     pytest.importorskip("triton")
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "head_dim": 32}
     calls = dict(Decoder(model(LlamaConfig(**{**SHAPE, **sizes})).bfloat16())._calls(rows, 256))

@@ -1,7 +1,5 @@
 """Hybrid and pure Mamba-2 targets: a tree in one pass equals every path alone, and what is kept equals a fresh prefill."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -51,7 +49,7 @@ def random_tree(nodes: int, seed: int) -> DraftTree:
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_every_node_equals_the_library_on_its_path(kind: str, dtype: torch.dtype) -> None:
+def test_every_node_equals_the_library_on_its_path(kind, dtype):
     model = MODELS[kind](dtype=dtype)
     session = target(model).open(64)
     wanted = library(model, PROMPT[:-1])
@@ -82,7 +80,7 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
+def test_a_long_prompt_is_read_in_parts(kind):
     model = MODELS[kind]()
     ids = np.random.default_rng(1).integers(0, VOCAB, 2 * CHUNK + 7).tolist()
     session = target(model).open(512)
@@ -94,7 +92,7 @@ def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_going_back_a_little_and_far(kind: str) -> None:
+def test_going_back_a_little_and_far(kind):
     session = target(MODELS[kind]()).open(512)
     session.prefill(PROMPT)
     session.rewind(len(PROMPT) - 1)  # from now on it keeps what it takes to go back
@@ -113,7 +111,7 @@ def test_going_back_a_little_and_far(kind: str) -> None:
     audit(session, ids)
 
 
-def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatch):
     session, tree = target(hybrid()).open(200), DraftTree.of([1, 2, 3], [-1, 0, 1])
     session.prefill(PROMPT)
     for _ in range(8):
@@ -130,7 +128,7 @@ def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatc
     audit(session, ids[:-1])
 
 
-def test_a_pass_that_was_not_kept_leaves_no_trace() -> None:
+def test_a_pass_that_was_not_kept_leaves_no_trace():
     session = target(hybrid()).open(64)
     session.prefill(PROMPT)
     first = session.score(TREE).logits
@@ -142,7 +140,7 @@ def test_a_pass_that_was_not_kept_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize("kind", ["hybrid", "granite", "delta"])
-def test_tapped_layers_are_the_library_s_hidden_states(kind: str) -> None:
+def test_tapped_layers_are_the_library_s_hidden_states(kind):
     model = MODELS[kind]()
     last = model.config.num_hidden_layers  # behind the final norm, where MTP layers start
     session = target(model).open(64, taps=(0, 2, last))
@@ -152,7 +150,7 @@ def test_tapped_layers_are_the_library_s_hidden_states(kind: str) -> None:
         assert torch.allclose(found.hidden[layer], wanted[layer][0], atol=1e-4), layer
 
 
-def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
+def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost():
     session = target(hybrid()).open(64)
     session.prefill(PROMPT)
     (note,) = session.score(TREE).notes()
@@ -171,7 +169,7 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     assert session.score(DraftTree.of([12], [-1])).notes() == (), "a lone root has no branches to tell of"
 
 
-def test_what_cannot_run_says_why() -> None:
+def test_what_cannot_run_says_why():
     with pytest.raises(ModelUnavailable, match="Mamba-2"):
         target(tiny_llama())
     with pytest.raises(ContextFull, match="1024"):

@@ -1,7 +1,5 @@
 """Pictures in the graph tier: the same codes as eagerly, from passes captured once, whoever asks for them."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 from typing import Any
@@ -16,7 +14,7 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.pipeline.image import image_target
-from specviz.targets.image import ImageSession, ImageTarget
+from specviz.targets.image import ImageTarget
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.fakes.graphs import Graphs
 from tests.support.worlds.image import PROMPT, WARM, World, plain_rows
@@ -36,7 +34,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+def graphs(monkeypatch):
     return Graphs(monkeypatch)
 
 
@@ -47,16 +45,14 @@ def eager(which: str, guidance: float, warp: Warp) -> list[int]:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("which", "way"), [*zip(METHODS, itertools.cycle([(3.0, WARM), (1.0, Warp())]), strict=False)])
-def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
-    which: str, way: tuple[float, Warp], graphs: Graphs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_reads_what_a_graph_gave_after_the_next_replay(which, way, graphs, monkeypatch):
     guidance, warp = way
     monkeypatch.setattr(Recorder, "deferred", property(lambda recorder: True, lambda recorder, deferred: None), raising=False)
     assert World(guidance, tier="graph").draw(*METHODS[which], warp).ids == eager(which, guidance, warp)
     assert graphs.replays > 5
 
 
-def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs: Graphs) -> None:
+def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs):
     world = World(tier="graph")
     first, again = (world.draw(*METHODS["lone islands"]) for _ in range(2))
     assert first.outcome.captures > 2 and again.outcome.captures == 0 and again.ids == first.ids
@@ -65,7 +61,7 @@ def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs: G
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_runs_of_other_guidances_take_turns_on_a_model_and_do_not_meet(tier: str, graphs: Graphs) -> None:
+def test_runs_of_other_guidances_take_turns_on_a_model_and_do_not_meet(tier, graphs):
     world = World(tier=tier)
     for guidance in (2.0, 1.0, 5.0, 2.0, 1.0):
         target, prompt, _ = image_target(world.loaded, PROMPT, guidance, tier)
@@ -79,14 +75,14 @@ def test_runs_of_other_guidances_take_turns_on_a_model_and_do_not_meet(tier: str
         session.close()
 
 
-def test_a_pass_says_how_wide_it_really_is() -> None:
+def test_a_pass_says_how_wide_it_really_is():
     assert World(tier="graph").target.open(40).padded(9) == 16 and World(tier="eager").target.open(40).padded(9) == 9
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -> None:
+def test_a_captured_pass_needs_no_numbers_at_all(attention, padded):
     """On a device without memory, where whatever looks at a value fails, and so does a tensor from elsewhere."""
     loaded = World(tier="eager").loaded
     loaded.model.set_attn_implementation(attention)
@@ -112,14 +108,14 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -> None:
+def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier):
     with emulated_cuda() as device:
         world = World(device="cuda", tier=tier)
         session = world.target.open(world.target.context_length)
         session.prefill(world.prompt[:-1])
         before, after = [world.prompt[-1], 3, 5, 7], [world.prompt[-1], 4, 5, 8]
 
-        def round_of(session: ImageSession) -> None:
+        def round_of(session):
             session.score(DraftTree.of(before, range(-1, 3), "cuda"))
             if tier == "eager":
                 session.rewrite(to_device(after, "cuda"), [1, 3])
@@ -136,7 +132,7 @@ def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -
         assert (captures > 0) == (tier == "graph")
 
 
-def test_a_model_whose_positions_the_host_computes_is_refused_with_the_reason() -> None:
+def test_a_model_whose_positions_the_host_computes_is_refused_with_the_reason():
     loaded = World().loaded
     loaded.model.config.text_config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     with pytest.raises(BadInput, match="dynamic rotary positions are computed on the host"):

@@ -1,7 +1,5 @@
 """An image target's passes against the standard class without cache: guidance and trees."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("guidance", [1.0, 2.0, 5.0])
-def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float, tier: str) -> None:
+def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance, tier):
     world = World(guidance, tier=tier)
     assert world.target.rows == (1 if guidance == 1 else 2)
     session = world.target.open(40)
@@ -29,7 +27,7 @@ def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float, tier: 
         assert torch.allclose(rows[node], expected, atol=1e-9)
 
 
-def test_a_picture_that_does_not_fit_the_model_is_refused() -> None:
+def test_a_picture_that_does_not_fit_the_model_is_refused():
     world = World()
     world.loaded.model.config.text_config.max_position_embeddings = 20
     with pytest.raises(ModelUnavailable, match="20 tokens"):

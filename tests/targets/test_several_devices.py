@@ -3,11 +3,6 @@
 Two names of the one processor stand for two GPUs, so that the very hooks run that move tensors there.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from accelerate import dispatch_model, hooks
@@ -28,7 +23,7 @@ TWO = (torch.device("cpu", 0), torch.device("cpu", 1))
 
 
 @pytest.fixture(autouse=True)
-def one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_memory(monkeypatch):
     """Where weights lie cannot be told apart on one processor; where computing goes can."""
     monkeypatch.setattr(hooks, "set_module_tensor_to_device", lambda *given, **more: None)
 
@@ -40,7 +35,7 @@ def spread(model: LlamaForCausalLM) -> LlamaForCausalLM:
     return dispatched
 
 
-def test_the_map_is_a_pipeline_that_begins_and_ends_on_the_last_device() -> None:
+def test_the_map_is_a_pipeline_that_begins_and_ends_on_the_last_device():
     placement = device_map(tiny_llama().config, TWO)
     layers = {name: place for name, place in placement.items() if ".layers." in name}
     assert layers == {"model.layers.0": "cpu:0", "model.layers.1": "cpu:1"}
@@ -52,7 +47,7 @@ def test_the_map_is_a_pipeline_that_begins_and_ends_on_the_last_device() -> None
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["autoregressive", "eagle3", "speculative_sampling"])
-def test_a_spread_target_writes_the_text_of_a_whole_one(name: str) -> None:
+def test_a_spread_target_writes_the_text_of_a_whole_one(name):
     texts = []
     for model in (tiny_llama(), spread(tiny_llama())):
         target = TextTarget(model, "tiny", ())
@@ -60,13 +55,13 @@ def test_a_spread_target_writes_the_text_of_a_whole_one(name: str) -> None:
     assert texts[0] == texts[1]
 
 
-def test_each_part_gets_its_inputs_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_gets_its_inputs_where_it_lies(monkeypatch):
     moves: list[tuple[str, str]] = []
     model = spread(tiny_llama())
     names = {id(module): name for name, module in model.named_modules()}
     plain = hooks.AlignDevicesHook.pre_forward
 
-    def watched(hook: Any, module: Any, *given: Any, **more: Any) -> Any:
+    def watched(hook, module, *given, **more):
         moves.append((names[id(module)], str(hook.execution_device)))
         return plain(hook, module, *given, **more)
 
@@ -79,7 +74,7 @@ def test_each_part_gets_its_inputs_where_it_lies(monkeypatch: pytest.MonkeyPatch
     assert set(scored.hidden) == {0, 1, 2}
 
 
-def test_keys_and_values_lie_with_their_layers() -> None:
+def test_keys_and_values_lie_with_their_layers():
     """Layers on different devices share no tensor, and keeping a path touches each device once."""
     cache = KeyValues([("full", 0), ("full", 1), ("full", 1)], 16)
     for layer in range(3):
@@ -87,7 +82,7 @@ def test_keys_and_values_lie_with_their_layers() -> None:
     assert sorted(len(bank) for bank in cache._banks.values()) == [2, 4]
 
 
-def test_a_graph_and_a_batch_are_refused_with_the_reason() -> None:
+def test_a_graph_and_a_batch_are_refused_with_the_reason():
     model = spread(tiny_llama())
     with pytest.raises(BadInput, match=r"several devices \(cpu:1, cpu:0\), and a graph is captured on one"):
         TextTarget(model, "tiny", (), "graph")
@@ -95,7 +90,7 @@ def test_a_graph_and_a_batch_are_refused_with_the_reason() -> None:
         TextRows(TextTarget(model, "tiny", ()), [20, 20])
 
 
-def test_a_recurrent_target_takes_one_device() -> None:
+def test_a_recurrent_target_takes_one_device():
     model = hybrid()
     model.hf_device_map = {"model.layers.0": "cpu:0", "model.layers.1": "cpu:1"}
     with pytest.raises(ModelUnavailable, match="name one device"):
@@ -103,7 +98,7 @@ def test_a_recurrent_target_takes_one_device() -> None:
 
 
 @pytest.mark.parametrize("away", ["disk", "cpu", "meta"])
-def test_an_offloaded_model_is_refused(away: str, tmp_path: Path) -> None:
+def test_an_offloaded_model_is_refused(away, tmp_path):
     model = tiny_llama()
     model.hf_device_map = {"model.embed_tokens": 0, "model.layers": away, "lm_head": 0}
     with pytest.raises(ModelUnavailable, match=f"offloaded to the {away}.*name more devices"):
@@ -114,7 +109,7 @@ def test_an_offloaded_model_is_refused(away: str, tmp_path: Path) -> None:
         TextTarget(model, "tiny", ())
 
 
-def test_devices_are_named_singly_in_a_list_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_named_singly_in_a_list_or_all(monkeypatch):
     assert choose_devices("cpu:0,cpu:1") == TWO and choose_devices("cpu") == (torch.device("cpu"),)
     with pytest.raises(BadInput, match="twice"):
         choose_devices("cpu, cpu")

@@ -1,7 +1,5 @@
 """A tree scored in one pass equals every path scored alone, on several architectures, kernels and tiers."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -69,7 +67,7 @@ def alone(made: Any, ids: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager", GROUPED])
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
+def test_a_tree_pass_equals_every_path_alone(kind, attention, tier):
     if kind == "gemma3" and tier == "graph":
         pytest.skip("sliding windows are refused in the graph tier, which is tested below")
     made = model(kind, attention)
@@ -84,7 +82,7 @@ def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: st
     assert torch.allclose(after, alone(made, [*PROMPT, 2, 4, 7, 50]), atol=2e-4)
 
 
-def test_a_tree_longer_than_the_window_forgets_as_the_model_does() -> None:
+def test_a_tree_longer_than_the_window_forgets_as_the_model_does():
     made = model("gemma3", dtype=torch.float64)
     session = TextTarget(made, "gemma3", ()).open(64)
     session.prefill(PROMPT[:-1])
@@ -95,7 +93,7 @@ def test_a_tree_longer_than_the_window_forgets_as_the_model_does() -> None:
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str) -> None:
+def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind, tier):
     if kind == "gemma3" and tier == "graph":
         pytest.skip("sliding windows are refused in the graph tier")
     target = TextTarget(model(kind, dtype=torch.float64), kind, (), tier)
@@ -113,7 +111,7 @@ def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier: str) -> None:
+def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session = TextTarget(model("llama"), "llama", (), tier).open(64, taps=(1,))
@@ -121,7 +119,7 @@ def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier: str) -> 
         session.score(TREE)
 
 
-def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:
+def test_layers_that_cannot_branch_are_refused_with_a_reason():
     config = MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
     with pytest.raises(ModelUnavailable, match="linear_attention, which cannot hold the branches"):
         TextTarget(MambaForCausalLM(config), "mamba", ())
@@ -131,12 +129,12 @@ def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:
         TextTarget(hybrid, "hybrid", ())
 
 
-def test_sliding_windows_are_refused_in_the_graph_tier() -> None:
+def test_sliding_windows_are_refused_in_the_graph_tier():
     with pytest.raises(BadInput, match="sliding"):
         TextTarget(model("gemma3"), "gemma3", (), "graph")
     assert TextTarget(model("gemma3"), "gemma3", ()).tier == "eager"
 
 
-def test_more_than_the_context_is_refused() -> None:
+def test_more_than_the_context_is_refused():
     with pytest.raises(ContextFull, match="256"):
         TextTarget(model("llama"), "llama", ()).open(257)

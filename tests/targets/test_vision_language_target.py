@@ -1,9 +1,5 @@
 """Seven families of vision-language models: a tree pass equals every path alone, the cache a fresh prefill."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlavaConfig, MllamaConfig, MllamaForConditionalGeneration
@@ -42,7 +38,7 @@ def far(one: torch.Tensor, other: torch.Tensor) -> float:
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize(("kind", "attention", "tier"), WAYS)
-def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
+def test_a_tree_pass_equals_every_path_alone(kind, attention, tier):
     tiny = tiny_vision(kind, attention)
     ids = list(tiny.prompt.ids)
     session = target_of(tiny, tier).open(64)
@@ -61,7 +57,7 @@ def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: st
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_taps_cover_the_whole_prompt(kind: str) -> None:
+def test_taps_cover_the_whole_prompt(kind):
     tiny = tiny_vision(kind, dtype=torch.float64)
     prompt = tiny.prompt
     hidden = target_of(tiny).open(64, taps=(0, LAYERS)).prefill(prompt.ids[:-1]).hidden
@@ -75,7 +71,7 @@ def test_taps_cover_the_whole_prompt(kind: str) -> None:
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stands_behind_the_picture_may_be_read_in_pieces(kind: str) -> None:
+def test_what_stands_behind_the_picture_may_be_read_in_pieces(kind):
     tiny = tiny_vision(kind, dtype=torch.float64)
     ids = [*tiny.prompt.ids, *BRANCHES]
     target = target_of(tiny)
@@ -88,7 +84,7 @@ def test_what_stands_behind_the_picture_may_be_read_in_pieces(kind: str) -> None
     assert far(pieces.logits, whole.logits) < 1e-9 and far(pieces.hidden[LAYERS], whole.hidden[LAYERS]) < 1e-9
 
 
-def test_positions_of_a_run_never_reach_the_shared_model() -> None:
+def test_positions_of_a_run_never_reach_the_shared_model():
     tiny = tiny_vision("qwen2_5vl")
     first, second = target_of(tiny), target_of(tiny, seed=1)
     assert first.sight.shift == -2  # four patches take two rows and columns
@@ -103,7 +99,7 @@ def test_positions_of_a_run_never_reach_the_shared_model() -> None:
     assert tiny.model.model.rope_deltas is None
 
 
-def test_only_the_last_few_pictures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_few_pictures_are_kept(monkeypatch):
     tiny = tiny_vision("smolvlm")
     monkeypatch.setattr(sights, "KEPT", 2)
     first = target_of(tiny, seed=0).sight
@@ -112,13 +108,13 @@ def test_only_the_last_few_pictures_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert target_of(tiny, seed=0).sight.features is not first.features
 
 
-def test_the_picture_is_not_sent_again_with_the_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_is_not_sent_again_with_the_trees(monkeypatch):
     tiny = tiny_vision("llava")
     session = target_of(tiny).open(64)
     shown = []
     forward = tiny.model.forward
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args, **kwargs):
         shown.append("mm_encoder_outputs" in kwargs)
         return forward(*args, **kwargs)
 
@@ -129,7 +125,7 @@ def test_the_picture_is_not_sent_again_with_the_trees(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_without_a_picture_is_text(kind: str) -> None:
+def test_text_without_a_picture_is_text(kind):
     target, ids = target_of(tiny_vision(kind)), [9, 14, 22, 31, 40, 41, 17]
     session = target.open(64)
     session.prefill(ids[:4])
@@ -137,7 +133,7 @@ def test_text_without_a_picture_is_text(kind: str) -> None:
     assert far(target.open(64).prefill(ids).logits[0], logits[-1]) < 1e-5
 
 
-def test_another_text_with_a_place_for_a_picture_is_refused() -> None:
+def test_another_text_with_a_place_for_a_picture_is_refused():
     tiny = tiny_vision("smolvlm")
     session = target_of(tiny).open(64)
     with pytest.raises(BadInput, match="not the picture"):
@@ -146,7 +142,7 @@ def test_another_text_with_a_place_for_a_picture_is_refused() -> None:
         session.prefill(tiny.prompt.ids[:6])  # cut in the middle of the picture
 
 
-def test_a_prompt_and_its_picture_have_to_belong_together() -> None:
+def test_a_prompt_and_its_picture_have_to_belong_together():
     tiny = tiny_vision("smolvlm")
     ids, inputs = tiny.prompt.ids, tiny.prompt.inputs
     with pytest.raises(BadInput, match="Choose one"):
@@ -159,7 +155,7 @@ def test_a_prompt_and_its_picture_have_to_belong_together() -> None:
         VisionLanguageTarget(tiny.model, "smolvlm", (), sights.sight(tiny.model, [14, *[IMAGE] * 4], inputs))
 
 
-def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
+def test_models_that_cannot_work_are_refused_with_a_reason():
     crossing = MllamaForConditionalGeneration.__new__(MllamaForConditionalGeneration)
     torch.nn.Module.__init__(crossing)
     crossing.config = MllamaConfig(text_config={"num_hidden_layers": 2, "cross_attention_layers": [1]})
@@ -183,7 +179,7 @@ def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(TWO_WAYS))
-def test_prompts_that_look_both_ways_are_refused_in_the_graph_tier(kind: str) -> None:
+def test_prompts_that_look_both_ways_are_refused_in_the_graph_tier(kind):
     with pytest.raises(BadInput, match="bidirectional attention"):
         target_of(tiny_vision(kind), "graph")
     assert target_of(tiny_vision(kind), "auto").tier == "eager"

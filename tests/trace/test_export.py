@@ -1,7 +1,5 @@
 """Exports open in the tools they are for, and say the same as the trace they come from."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import defaultdict
@@ -21,7 +19,7 @@ def perfetto(trace: Trace) -> list[dict]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_perfetto_events_never_overlap_on_a_track(method: str) -> None:
+def test_perfetto_events_never_overlap_on_a_track(method):
     lanes = defaultdict(list)
     for event in perfetto(sample_trace(40, method=method)):
         if event["ph"] == "X":
@@ -34,7 +32,7 @@ def test_perfetto_events_never_overlap_on_a_track(method: str) -> None:
         assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
 
 
-def test_both_runs_start_on_one_clock_and_end_with_their_times() -> None:
+def test_both_runs_start_on_one_clock_and_end_with_their_times():
     trace = sample_trace()
     ends = defaultdict(float)
     for event in perfetto(trace):
@@ -47,14 +45,14 @@ def test_both_runs_start_on_one_clock_and_end_with_their_times() -> None:
     assert starts == [0, 0]
 
 
-def test_perfetto_takes_a_run_without_end_or_baseline_or_time() -> None:
+def test_perfetto_takes_a_run_without_end_or_baseline_or_time():
     trace = sample_trace(3, ended=False)
     still = replace(trace, steps=tuple(replace(step, time=Nanoseconds()) for step in trace.steps))
     assert {event["pid"] for event in perfetto(trace)} == {1}
     assert not [event for event in perfetto(still) if event["ph"] == "X"]
 
 
-def test_graphml_is_read_back_by_networkx_with_the_same_tree() -> None:
+def test_graphml_is_read_back_by_networkx_with_the_same_tree():
     trace = sample_trace(method="relaxed")
     for step in trace.steps:
         found = nx.parse_graphml(export.content(trace, "graphml", step.index))
@@ -65,7 +63,7 @@ def test_graphml_is_read_back_by_networkx_with_the_same_tree() -> None:
         assert found.graph["rule"] == step.rule
 
 
-def test_node_link_json_is_read_back_by_networkx() -> None:
+def test_node_link_json_is_read_back_by_networkx():
     trace = sample_trace(modality="image")
     told = json.loads(export.content(trace, "nodelink", 2))
     assert "edges" in told and "links" not in told
@@ -75,7 +73,7 @@ def test_node_link_json_is_read_back_by_networkx() -> None:
     assert {"row", "column"} <= set(found.nodes["1"])
 
 
-def test_a_token_that_xml_cannot_hold_is_still_exported() -> None:
+def test_a_token_that_xml_cannot_hold_is_still_exported():
     trace = sample_trace(1)
     nasty = ("\x00\x08\r\ufffe<b>&\"'", "", " ", "\n\t", "]]>", "🌅\u2028")
     nodes = [trace.steps[0].nodes[0], *(Node(0, place, text, status="rejected") for place, text in enumerate(nasty))]
@@ -86,7 +84,7 @@ def test_a_token_that_xml_cannot_hold_is_still_exported() -> None:
     assert texts[4:] == ["]]>", "🌅\u2028"]
 
 
-def test_the_summary_has_vllms_names_and_definitions() -> None:
+def test_the_summary_has_vllms_names_and_definitions():
     trace = sample_trace(30, method="prompt_lookup")
     found = export.summary(trace)
     steps = [step for step in trace.steps if step.verified]
@@ -103,7 +101,7 @@ def test_the_summary_has_vllms_names_and_definitions() -> None:
         assert sum(counts) == found["per_step_drafted"].count(int(length))  # a chain's depth is its length
 
 
-def test_the_summary_of_a_run_that_drafted_nothing_has_no_rates() -> None:
+def test_the_summary_of_a_run_that_drafted_nothing_has_no_rates():
     for trace in (sample_trace(method="autoregressive"), sample_trace(0), sample_trace(0, ended=False)):
         found = export.summary(trace)
         assert found["mean_acceptance_length"] is None and found["draft_acceptance_rate"] is None

@@ -1,9 +1,6 @@
 """Curves of tokens a pass by length: kept as measured, missing where nobody measured, refused where damaged."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from specviz.trace.lengths import measured
 from tests.support.traces.length_curves import MADE_UP
 
 
-def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
+def test_curves_come_back_from_their_target_s_file(tmp_path):
     assert measured(tmp_path / "none") == []
     other = MADE_UP.replace(target="a/folder of mine")
     assert MADE_UP.save(tmp_path) == tmp_path / "tiny.json"
@@ -34,7 +31,7 @@ def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
         ({"curves": 3}, "cannot be read"),
     ],
 )
-def test_a_damaged_file_says_how_to_make_it_again(tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_a_damaged_file_says_how_to_make_it_again(tmp_path, change, said):
     path = MADE_UP.save(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), encoding="utf-8")
     with pytest.raises(BadInput, match="bench --suite length --save") as caught:

@@ -1,7 +1,5 @@
 """Every type of note is read as it was written, refused where a field is missing or mistyped, and drawn by a panel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +49,7 @@ def refused(note: Note) -> BadTrace:
 @pytest.mark.spread(16)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", NOTE_TYPES)
-def test_a_note_of_every_type_comes_back_as_it_was(name: str, whole: bool) -> None:
+def test_a_note_of_every_type_comes_back_as_it_was(name, whole):
     note = made(name, whole)
     found = back(note.to_note())
     assert found.type == name and NOTE_TYPES[name].of(found) == note
@@ -60,7 +58,7 @@ def test_a_note_of_every_type_comes_back_as_it_was(name: str, whole: bool) -> No
 
 
 @pytest.mark.parametrize("name", NOTE_TYPES)
-def test_a_missing_field_is_refused_by_name(name: str) -> None:
+def test_a_missing_field_is_refused_by_name(name):
     whole = made(name).to_note()
     assert needed(name)
     for key in needed(name):
@@ -70,7 +68,7 @@ def test_a_missing_field_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.spread(8)
 @pytest.mark.parametrize("name", NOTE_TYPES)
-def test_a_mistyped_field_is_refused_by_name(name: str) -> None:
+def test_a_mistyped_field_is_refused_by_name(name):
     whole = made(name).to_note()
     for key in whole.data:
         for wrong in ([[{"not": "this"}]], True if whole.data[key] is not True else "yes"):
@@ -79,20 +77,20 @@ def test_a_mistyped_field_is_refused_by_name(name: str) -> None:
             assert f"in a note of type {name}." in str(fault)
 
 
-def test_a_wrong_value_deep_inside_is_found() -> None:
+def test_a_wrong_value_deep_inside_is_found():
     data = {"beams": [[0], [1, "2"]], "value": [0.0, -1.0], "kept": 2, "considered": 1}
     fault = refused(Note("growth", data))
     assert fault.field == "notes[0].beams[1][1]" and str(fault) == "expected `int`, got `str` in a note of type growth."
 
 
-def test_notes_of_a_newer_version_stay_plain_json() -> None:
+def test_notes_of_a_newer_version_stay_plain_json():
     strange = Note("from_the_future", {"beams": "none", "deep": [{"a": [1, None]}]})
     assert back(strange) == strange
     more = Note("coarse_codes", {"codes": [1], "fine": [1, 2], "shading": "blue"})
     assert back(more) == more and NOTE_TYPES["coarse_codes"].of(back(more)) == NOTE_TYPES["coarse_codes"](codes=[1], fine=[1, 2])
 
 
-def test_neighbours_of_an_older_trace_are_a_list() -> None:
+def test_neighbours_of_an_older_trace_are_a_list():
     judged = {
         "node": 1,
         "p": 0.1,
@@ -109,7 +107,7 @@ def test_neighbours_of_an_older_trace_are_a_list() -> None:
 
 
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.name.split(".")[0])
-def test_recorded_traces_are_valid_and_hold_no_field_that_is_not_described(file: Path) -> None:
+def test_recorded_traces_are_valid_and_hold_no_field_that_is_not_described(file):
     told = [note for step in store.read(file).steps for note in step.notes]
     unknown = {
         f"{note.type}.{path}"
@@ -136,12 +134,12 @@ def _strange(known: Mapping[str, Any], value: Any, path: str) -> set[str]:
     return found.union(*inside)
 
 
-def test_the_shipped_schema_is_the_one_that_the_types_give() -> None:
+def test_the_shipped_schema_is_the_one_that_the_types_give():
     remake = 'run: python -c "from specviz.trace import json_schema; json_schema.write()"'
     assert json_schema.FILE.read_text(encoding="utf-8") == json_schema.text(), remake
     assert json_schema.TYPES.read_text(encoding="utf-8") == json_schema.declarations(), remake
 
 
-def test_every_note_type_has_a_panel_of_its_name() -> None:
+def test_every_note_type_has_a_panel_of_its_name():
     panels = {file.stem for file in (ROOT / "specviz" / "viewer" / "js" / "notes").glob("*.js")}
     assert panels == set(NOTE_TYPES)

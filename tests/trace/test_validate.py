@@ -1,7 +1,5 @@
 """A stranger's trace file is taken as it is or refused, naming the line and the field that is wrong; nothing else."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -38,7 +36,7 @@ def edited(place: int, change: Callable[[dict[str, Any]], Any]) -> str:
     return "\n".join([*PLAIN[:place], json.dumps(found), *PLAIN[place + 1 :]])
 
 
-def test_samples_are_valid_also_while_the_run_goes_on() -> None:
+def test_samples_are_valid_also_while_the_run_goes_on():
     for method in METHODS:
         for trace in (sample_trace(3, method=method), sample_trace(3, method=method, ended=False)):
             assert store.read(store.text(trace)) == trace
@@ -58,11 +56,11 @@ WRONG: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("wrong
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_the_wrong_line_and_field_are_named(name: str) -> None:
+def test_the_wrong_line_and_field_are_named(name):
     case = WRONG[name]
     *path, last = case["at"]
 
-    def change(part: Any) -> None:
+    def change(part):
         for step in path:
             part = part[step]
         if "add" in case:
@@ -79,7 +77,7 @@ def test_the_wrong_line_and_field_are_named(name: str) -> None:
     assert str(fault).startswith(f"line {place + 1}, {case['field']}")
 
 
-def test_a_second_run_and_a_baselines_picture_of_an_equal_run_are_refused() -> None:
+def test_a_second_run_and_a_baselines_picture_of_an_equal_run_are_refused():
     assert refused("\n".join([PLAIN[0], PLAIN[0].replace('"seq":0', '"seq":1')])).field == "kind"
     equal = edited(len(PLAIN) - 1, lambda o: o["baseline"].update(first_divergence=None, picture="AA"))
     assert refused(equal).field == "baseline.picture"
@@ -109,19 +107,19 @@ RAW: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_hostile_bytes_are_refused_in_a_sentence(name: str) -> None:
+def test_hostile_bytes_are_refused_in_a_sentence(name):
     content, told = RAW[name]
     assert re.search(told, str(refused(content)))
 
 
-def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
+def test_a_step_after_a_cut_or_an_end_is_refused():
     trace = sample_trace(3, reason="budget")
     after = sample_trace(4, reason="cancelled").steps[3]
     assert "must be the last one" in str(refused("\n".join(lines(trace)[:-1] + [wire.line(after, 4)])))
     assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [wire.line(after, 5)])))
 
 
-def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch):
     trace, checked = sample_trace(3), []
     ends = [wire.line(trace.end, place) for place in range(4, 4000)]
     assert store.read("\n".join([*lines(trace)[:-1], *ends[:2]])) == trace
@@ -131,17 +129,17 @@ def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: py
     assert fault.line == 7 and "more than 2 end lines" in str(fault) and len(checked) == 2
 
 
-def test_a_script_in_a_token_is_only_text() -> None:
+def test_a_script_in_a_token_is_only_text():
     shout = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     trace = store.read(edited(1, lambda o: o["nodes"][1].__setitem__(2, shout)))
     assert trace.steps[0].nodes[1].text == shout
 
 
-def test_a_file_from_windows_is_read() -> None:
+def test_a_file_from_windows_is_read():
     assert store.read("\r\n".join(PLAIN).encode()) == store.read("\n".join(PLAIN))
 
 
-def test_a_file_of_version_1_is_read_with_the_notes_names_of_today() -> None:
+def test_a_file_of_version_1_is_read_with_the_notes_names_of_today():
     assert set(validate.RENAMED_NOTES.values()) <= set(NOTE_TYPES) and not set(validate.RENAMED_NOTES) & set(NOTE_TYPES)
     whole = [example(inspect.type_info(kind), True).to_note() for kind in NOTE_TYPES.values()]
     trace = sample_trace(len(whole))
@@ -156,7 +154,7 @@ def test_a_file_of_version_1_is_read_with_the_notes_names_of_today() -> None:
 
 
 @pytest.mark.parametrize("files", [400, pytest.param(4_000, marks=pytest.mark.slow)])
-def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: int) -> None:
+def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files):
     generator = random.Random(20_260)
     bases = [lines(sample_trace(2, seed=2, method=method, nodes=8)) for method in ("relaxed", "prompt_lookup")]
     taken = 0
@@ -173,7 +171,7 @@ def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: i
     assert files // 100 < taken < files * 9 // 10  # the changes are neither all harmless nor all fatal
 
 
-def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines() -> None:
+def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines():
     checker = jsonschema.Draft202012Validator(json_schema.schema())
     generator = random.Random(7)
     seen = {True: 0, False: 0}
@@ -198,7 +196,7 @@ def _fits(found: Any) -> bool | None:
     return True
 
 
-def test_the_schema_is_one_and_knows_every_word_of_the_format() -> None:
+def test_the_schema_is_one_and_knows_every_word_of_the_format():
     found = json_schema.schema()
     jsonschema.Draft202012Validator.check_schema(found)
     parts = found["$defs"]

@@ -1,7 +1,5 @@
 """The measured tau is what speculative decoding would give: checked with drafts that are always, never or half right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -17,14 +15,14 @@ MARKERS = Markers((1,), (3,), 2)
 class Counting:
     """Foresees the next number, or nonsense after numbers that ``misses`` divides."""
 
-    def __init__(self, misses: int) -> None:
+    def __init__(self, misses):
         self.misses, self.bias, self.draft_ids = misses, torch.zeros(100), torch.arange(100)
         self.config = SmallConfig(vocab_size=100, hidden=4, draft_vocab=100, width=4, layers=1, heads=1)
 
-    def head(self) -> torch.Tensor:
+    def head(self):
         return torch.eye(100)
 
-    def features(self, previous: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    def features(self, previous, ids):
         wrong = (ids % self.misses == 0) if self.misses else torch.zeros_like(ids, dtype=torch.bool)
         return torch.nn.functional.one_hot((ids + 1).masked_fill(wrong, 0), 100).float()
 
@@ -39,14 +37,12 @@ def counting(length: int) -> Dialogues:
     [(0, 40, 99, 5.0, 8), (1, 40, 99, 1.0, 36), (3, 60, 99, 3.0, 20), (0, 12, 99, 5.0, 2), (0, 60, 7, 5.0, 7)],
     ids=["always right", "never", "all but every third", "short", "no more steps than asked for"],
 )
-def test_steps_emit_what_was_foreseen_and_those_that_the_answers_end_cuts_are_left_out(
-    misses: int, length: int, runs: int, tau: float, steps: int
-) -> None:
-    found = chain_agreement(Counting(misses), counting(length), [0], MARKERS, depth=4, runs=runs)  # type: ignore[arg-type]
+def test_steps_emit_what_was_foreseen_and_those_that_the_answers_end_cuts_are_left_out(misses, length, runs, tau, steps):
+    found = chain_agreement(Counting(misses), counting(length), [0], MARKERS, depth=4, runs=runs)
     assert found["tau"] == pytest.approx(tau, abs=0.2) and found["steps"] == pytest.approx(steps, abs=2)
 
 
-def test_chains_are_what_a_small_model_drafts_token_by_token() -> None:
+def test_chains_are_what_a_small_model_drafts_token_by_token():
     """Against drafting with its cache, each token fed back."""
     torch.manual_seed(0)
     config = SmallConfig(vocab_size=100, hidden=8, draft_vocab=50, width=16, layers=2, heads=2, inner=24, window=64)
@@ -71,7 +67,7 @@ def test_chains_are_what_a_small_model_drafts_token_by_token() -> None:
     assert found["steps"] == len(lengths) and found["tau"] == pytest.approx(1 + np.mean(lengths)) and max(lengths) > 1
 
 
-def test_figures_count_by_depth_alone_and_along_a_tree() -> None:
+def test_figures_count_by_depth_alone_and_along_a_tree():
     ranks = torch.tensor([[0, 0, 5], [0, 3, 0], [1, 0, 0], [0, 0, 0]])
     found = acceptance.figures(ranks, {(0,), (0, 0), (1,), (1, 0)}, alone=True)
     assert found["tau"] == 1 + 6 / 4 and found["tree"] == 1 + (2 + 1 + 2 + 2) / 4

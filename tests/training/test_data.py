@@ -1,9 +1,6 @@
 """Reading, splitting and packing dialogues: nothing held out is trained on, nothing is padding, only answers count."""
 
-from __future__ import annotations
-
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from specviz.training.data import Dialogue, dialogues_of, packed
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 
-def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_begins() -> None:
+def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_begins():
     chosen = list(range(100, 107))
     whole = data.cycle_shuffled(chosen, 0, 28, [3])
     assert all(sorted(whole[at : at + 7]) == chosen for at in range(0, 28, 7)) and whole[:7] != whole[7:14]
@@ -22,13 +19,13 @@ def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_b
     assert data.cycle_shuffled(chosen, 0, 28, [4]) != whole
 
 
-def test_a_missing_file_names_the_command_that_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_names_the_command_that_makes_one(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_DATA", str(tmp_path / "none.npz"))
     with pytest.raises(BadInput, match="train dialogues"):
         data.find()
 
 
-def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_file_and_an_argument_wins(tmp_path, monkeypatch):
     for name in ("a.npz", "b.npz"):
         data.write(tmp_path / name, dialogues(2))
     monkeypatch.setenv("SPECVIZ_DATA", str(tmp_path / "a.npz"))
@@ -39,7 +36,7 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
         data.find([*both, str(tmp_path / "c.npz")])
 
 
-def test_what_ships_is_read_beside_the_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ships_is_read_beside_the_users_own_file(tmp_path, monkeypatch):
     monkeypatch.delenv("SPECVIZ_DATA", raising=False)
     monkeypatch.setattr(data, "ASSETS", tmp_path)
     (tmp_path / "data").mkdir()
@@ -51,7 +48,7 @@ def test_what_ships_is_read_beside_the_users_own_file(tmp_path: Path, monkeypatc
     assert [file.name for file in data.find()] == ["one.npz", "two.npz"]
 
 
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(tmp_path):
     np.savez(tmp_path / "short.npz", tokens=np.arange(3, dtype=np.uint16))
     with pytest.raises(BadInput, match="lacks length"):
         data.read(tmp_path / "short.npz")
@@ -61,7 +58,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         data.read(tmp_path / "cut.npz")
 
 
-def test_no_held_out_question_is_trained_on() -> None:
+def test_no_held_out_question_is_trained_on():
     made = dialogues(200)
     training, held_out = data.split(made)
     asked = [tuple(made.of(number)[: made.prompt[number]]) for number in range(200)]
@@ -76,7 +73,7 @@ def test_no_held_out_question_is_trained_on() -> None:
     assert not {asked[number] for number in training} & {asked[number] for number in held_out}
 
 
-def test_rows_are_full_and_count_each_answer_token_once() -> None:
+def test_rows_are_full_and_count_each_answer_token_once():
     made = dialogues(20)
     length = 64
     for row in islice(data.rows(made, range(20), MARKERS, length, np.random.default_rng(0)), 12):
@@ -88,7 +85,7 @@ def test_rows_are_full_and_count_each_answer_token_once() -> None:
         assert all(b == 5 + (a - 4) % 35 for a, b in rise), "an answer is read in order, questions are not counted"
 
 
-def test_an_answer_that_was_cut_is_closed_before_the_next_turn() -> None:
+def test_an_answer_that_was_cut_is_closed_before_the_next_turn():
     made = dialogues(4)
     cut = data.Dialogues(np.where(made.tokens == END, 9, made.tokens), made.starts, made.prompt, made.temperature)
     row = next(data.rows(cut, range(4), MARKERS, 40, np.random.default_rng(0)))
@@ -97,7 +94,7 @@ def test_an_answer_that_was_cut_is_closed_before_the_next_turn() -> None:
     assert not row.counts[first_turn - 1], "an end the target did not write is no answer"
 
 
-def test_the_draft_vocabulary_is_the_most_used_words_and_the_end() -> None:
+def test_the_draft_vocabulary_is_the_most_used_words_and_the_end():
     made = dialogues(40)
     ids, count = data.draft_vocabulary(made, range(40), 10, VOCAB, [END, 0])
     used = np.bincount(np.concatenate([made.answer(number) for number in range(40)]), minlength=VOCAB)
@@ -107,7 +104,7 @@ def test_the_draft_vocabulary_is_the_most_used_words_and_the_end() -> None:
     assert used[left_out].max() <= min(used[one] for one in ids if one not in (END, 0))
 
 
-def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path: Path) -> None:
+def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path):
     first, second = tmp_path / "first.npz", tmp_path / "second.npz"
     told = [Dialogue((7, 8), tuple(range(10, 40)), 0.0, "chat"), Dialogue((9,), tuple(range(50, 90)), 1.0, "code", True)]
     data.write(first, packed(told))
@@ -117,7 +114,7 @@ def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path: Path) -> No
     assert list(dialogues_of(data.read_all([first]))) == told
 
 
-def test_of_a_file_that_tells_no_kinds_every_twentieth_is_kept_out(tmp_path: Path) -> None:
+def test_of_a_file_that_tells_no_kinds_every_twentieth_is_kept_out(tmp_path):
     generator = np.random.default_rng(0)
     told = [Dialogue((7,), tuple(generator.integers(0, 999, 30).tolist()), 0.0) for _ in range(40)]
     data.write(tmp_path / "whole.npz", packed(told))
@@ -130,7 +127,7 @@ def test_of_a_file_that_tells_no_kinds_every_twentieth_is_kept_out(tmp_path: Pat
     assert np.flatnonzero(made.held_out).tolist() == [19, 39]
 
 
-def test_the_same_dialogues_stay_unread_when_a_file_grows() -> None:
+def test_the_same_dialogues_stay_unread_when_a_file_grows():
     generator = np.random.default_rng(1)
     told = [Dialogue((7,), tuple(generator.integers(0, 999, 9).tolist()), 0.0) for _ in range(600)]
     small, large = packed(told[:300]), packed(told)

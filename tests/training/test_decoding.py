@@ -1,7 +1,5 @@
 """Batched decoding: every row is what the model alone would have written, whoever stands beside it."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest
@@ -29,7 +27,7 @@ def answers(one: Decoder, temperature: float, seed: int = 0) -> dict[tuple[int, 
 
 
 @torch.no_grad()
-def test_a_greedy_answer_is_the_models_own_and_so_are_its_features() -> None:
+def test_a_greedy_answer_is_the_models_own_and_so_are_its_features():
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     for asked, found in answers(decoder(), 0.0).items():
         ids = [*PREFIX, *asked]
@@ -43,20 +41,20 @@ def test_a_greedy_answer_is_the_models_own_and_so_are_its_features() -> None:
         assert torch.allclose(found.features.float(), truth, rtol=2e-3, atol=2e-3)
 
 
-def test_a_model_in_float32_decodes_under_autocast_too() -> None:
+def test_a_model_in_float32_decodes_under_autocast_too():
     with torch.autocast("cpu", torch.bfloat16):
         found = answers(decoder(), 0.0)
     assert all(one.answer[-1] == END or one.looped or len(one.answer) == LONGEST for one in found.values())
 
 
-def test_nothing_follows_an_answers_end() -> None:
+def test_nothing_follows_an_answers_end():
     found = [one for seed in range(4) for one in answers(decoder(), 1.0, seed).values()]
     assert all(END not in one.answer[:-1] and 0 < len(one.answer) <= LONGEST for one in found)
     assert any(one.answer[-1] == END for one in found) and any(len(one.answer) == LONGEST for one in found)
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 9])
-def test_many_requests_are_read_in_passes_of_few_tokens(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_are_read_in_passes_of_few_tokens(tokens, monkeypatch):
     together = answers(decoder(rows=7), 0.0)
     monkeypatch.setattr(decoding, "TOKENS", tokens)
     widths: list[int] = []
@@ -68,20 +66,20 @@ def test_many_requests_are_read_in_passes_of_few_tokens(tokens: int, monkeypatch
 
 
 @pytest.mark.parametrize("period", [1, 3, GRAM])
-def test_an_answer_that_goes_round_in_circles_is_stopped_at_the_second_repeat(period: int) -> None:
+def test_an_answer_that_goes_round_in_circles_is_stopped_at_the_second_repeat(period):
     one = decoder(rows=1)
 
-    def say(places: list[int], hidden: torch.Tensor, generator: object) -> None:
+    def say(places, hidden, generator):
         answer = one._rows[0].answer
         answer.append(20 + len(answer) % period)
 
-    one._draw_next = say  # type: ignore[method-assign]
+    one._draw_next = say
     found = next(islice(one.run([Request((7, 8), 0.0, 60)]), 1))
     assert found.looped and len(found.answer) == REPEATS * period + GRAM
 
 
 @pytest.mark.parametrize("taps", [TAPS, ()])
-def test_a_gpu_writes_the_same_with_its_rows_in_one_group(taps: tuple[int, ...]) -> None:
+def test_a_gpu_writes_the_same_with_its_rows_in_one_group(taps):
     on_cpu = answers(decoder(), 0.0)
     with emulated_cuda():
         model = tiny_llama(dtype=torch.float32, vocab=VOCAB).to("cuda")

@@ -1,17 +1,13 @@
 """Recipes and the training loop: names, threads that sum the same, checkpoints, milestones, early stopping, resumption."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
@@ -20,10 +16,10 @@ from specviz.training.driver import Progress, Schedule, Step, TrainState, train
 from specviz.training.registry import Job, recipes
 
 
-def test_a_failing_part_stops_the_update_and_is_told() -> None:
+def test_a_failing_part_stops_the_update_and_is_told():
     weight = torch.ones(2, requires_grad=True)
 
-    def loss(part: int) -> torch.Tensor:
+    def loss(part):
         if part == 3:
             raise ArithmeticError("part three")
         return weight.sum()
@@ -32,14 +28,14 @@ def test_a_failing_part_stops_the_update_and_is_told() -> None:
         parallel.gradients(range(8), loss, [weight], 2)
 
 
-def test_the_rate_warms_up_stays_and_falls() -> None:
+def test_the_rate_warms_up_stays_and_falls():
     assert driver.rate(1.0, 0.0, 0) < driver.rate(1.0, 0.0, 20) < 1.0
     assert driver.rate(1.0, 0.3, 500) == 1.0
     assert 1.0 > driver.rate(1.0, 0.7, 500) > driver.rate(1.0, 0.9, 500) > 0
     assert driver.rate(1.0, 1.0, 500) == pytest.approx(0.02)
 
 
-def test_a_checkpoint_comes_back_and_replaces_the_one_before(tmp_path: Path) -> None:
+def test_a_checkpoint_comes_back_and_replaces_the_one_before(tmp_path):
     path = tmp_path / "here" / "c.safetensors"
     for update in (1, 2):
         state = Toy()
@@ -53,7 +49,7 @@ def test_a_checkpoint_comes_back_and_replaces_the_one_before(tmp_path: Path) -> 
     assert [file.name for file in path.parent.iterdir()] == ["c.safetensors"]
 
 
-def test_going_on_from_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_going_on_from_nothing_is_told(tmp_path, capsys):
     settings, file = replace(SETTINGS, resume=True, minutes=1e-12), tmp_path / "medusa.safetensors"
     train(Toy(settings), file, lambda entry: None)
     assert "no checkpoint medusa.safetensors" in capsys.readouterr().out
@@ -67,25 +63,25 @@ SETTINGS = Schedule(minutes=60.0, peak=0.05, every=1e-9)
 class Toy(TrainState):
     """Numbers by which a weight is pulled, each update's its own; a loss and a held-out figure that are known."""
 
-    def __init__(self, settings: Schedule = SETTINGS, taus: Iterator[float] | None = None, stop: int = 10**9) -> None:
+    def __init__(self, settings=SETTINGS, taus=None, stop=10**9):
         self.weight, self.kept, self.taus, self.stop = torch.ones(3, 2), torch.zeros(1), taus, stop
         super().__init__(settings, {"w": self.weight}, buffers={"count": self.kept})
         self.settled, self.measured = 0, list[torch.Tensor]()
 
-    def begin(self) -> None:
+    def begin(self):
         self.position = self.progress.updates
 
-    def settle(self) -> None:
+    def settle(self):
         self.settled += 1
 
-    def step(self, share: float) -> Step:
+    def step(self, share):
         self.position, self.kept[0] = self.position + 1, self.kept[0] + 1
         if self.position > self.stop:
             raise KeyboardInterrupt
         generator = torch.Generator().manual_seed(self.position)
         return Step(1.0, 7, {"w": torch.randn(3, 2, generator=generator)})
 
-    def measure(self) -> Mapping[str, float]:
+    def measure(self):
         self.measured.append(self.weight.clone())
         return {"held_out": 3.0, "tau": next(self.taus) if self.taus else 1.0}
 
@@ -97,7 +93,7 @@ def stopped_after(updates: int, checkpoint: Path, settings: Schedule = SETTINGS)
     return state
 
 
-def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_weights(tmp_path: Path) -> None:
+def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_weights(tmp_path):
     told: list[dict[str, float]] = []
     state = Toy(stop=4)
     with pytest.raises(KeyboardInterrupt):
@@ -109,7 +105,7 @@ def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_w
     assert state.settled == 3 * 4, "after each update, and when weights are exchanged"
 
 
-def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path: Path) -> None:
+def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path):
     told: list[dict[str, float]] = []
     state = Toy(replace(SETTINGS, every=1e9), stop=5)
     state.marks = (10, 14, 21)
@@ -118,7 +114,7 @@ def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path: Path) -> 
     assert [entry["tokens"] for entry in told] == [14, 21], "one milestone for two marks that an update passed"
 
 
-def test_a_resumed_training_does_update_by_update_what_an_unbroken_one_does(tmp_path: Path) -> None:
+def test_a_resumed_training_does_update_by_update_what_an_unbroken_one_does(tmp_path):
     whole = stopped_after(9, tmp_path / "whole")
     stopped_after(4, tmp_path / "c")
     again = stopped_after(9, tmp_path / "c", replace(SETTINGS, resume=True))
@@ -128,13 +124,13 @@ def test_a_resumed_training_does_update_by_update_what_an_unbroken_one_does(tmp_
         assert torch.equal(again.tensors()[name], value), name
 
 
-def test_between_milestones_a_checkpoint_is_written_by_the_wall_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_milestones_a_checkpoint_is_written_by_the_wall_clock(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
     state = stopped_after(5, tmp_path / "c", replace(SETTINGS, every=50.0))
     assert not state.progress.history and driver.progress_in(tmp_path / "c").updates == 5
 
 
-def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp_path: Path) -> None:
+def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp_path):
     taus = [2.0, 2.4, *[2.3] * 50]
     state = Toy(replace(SETTINGS, patience=3), iter(taus))
     progress = train(state, tmp_path / "c", lambda entry: None)
@@ -146,16 +142,16 @@ def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp
     assert endless.progress.updates == 20
 
 
-def test_milestones_of_a_stage_that_measures_nothing_try_no_patience(tmp_path: Path) -> None:
+def test_milestones_of_a_stage_that_measures_nothing_try_no_patience(tmp_path):
     state = Toy(replace(SETTINGS, patience=2), iter([2.0, 1.5, 1.5, *[9.0] * 9]))
     figures, silent = state.measure, [{}, {}, {}, {}]
-    state.measure = lambda: silent.pop() if silent else figures()  # type: ignore[method-assign]
+    state.measure = lambda: silent.pop() if silent else figures()
     progress = train(state, tmp_path / "c", lambda entry: None)
     assert [entry.get("tau") for entry in progress.history] == [None] * 4 + [2.0, 1.5, 1.5]
     assert torch.equal(state.weight, state.measured[0])
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     other = Toy()
     other.weight = torch.ones(5, 5)
     other.move({"w": other.weight})
@@ -164,7 +160,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
         train(Toy(replace(SETTINGS, resume=True)), tmp_path / "c", lambda entry: None)
 
 
-def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_path: Path) -> None:
+def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_path):
     state = stopped_after(6, tmp_path / "c")
     over = Toy(replace(SETTINGS, minutes=1e-12, resume=True))
     assert train(over, tmp_path / "c").updates == 6
@@ -174,13 +170,13 @@ def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_p
 class Pulled(TrainState):
     """A weight pulled to numbers, several in a pass; passes longer than ``room`` find no memory."""
 
-    def __init__(self, settings: Schedule, room: int = 10**9) -> None:
+    def __init__(self, settings, room=10**9):
         self.weight, self.room = torch.zeros(2, 2, requires_grad=True), room
         self.passes = list[int]()
         super().__init__(settings, {"w": self.weight})
 
-    def step(self, share: float) -> Step:
-        def loss(part: Sequence[float]) -> torch.Tensor:
+    def step(self, share):
+        def loss(part):
             if len(part) > self.room:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             self.passes.append(len(part))
@@ -190,9 +186,7 @@ class Pulled(TrainState):
 
 
 @pytest.mark.parametrize(("part", "room", "passes"), [(0, 9, [6]), (4, 9, [4, 2]), (0, 3, [3, 3]), (0, 2, [1] * 6)])
-def test_passes_are_as_long_as_asked_for_or_as_memory_holds_and_the_gradient_is_the_same(
-    part: int, room: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_are_as_long_as_asked_for_or_as_memory_holds_and_the_gradient_is_the_same(part, room, passes, monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     state = Pulled(replace(SETTINGS, part=part), room)
     step = state.step(0.0)
@@ -203,13 +197,13 @@ def test_passes_are_as_long_as_asked_for_or_as_memory_holds_and_the_gradient_is_
     assert state.passes == passes, "what did not fit is not tried again"
 
 
-def test_a_gpu_that_holds_not_even_one_example_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_holds_not_even_one_example_is_told_so(monkeypatch):
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.raises(ModelUnavailable, match="even with one example.*--device cpu"):
         Pulled(SETTINGS, 0).step(0.0)
 
 
-def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own() -> None:
+def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own():
     job = Job(recipes()["eagle3"], "auto", 30.0, True)
     threads = torch.get_num_threads()
     try:
@@ -221,9 +215,7 @@ def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own() -> None:
     assert (gpu.workers, gpu.batch, gpu.part, gpu.peak) == (1, 64, 64, 0.0025) and gpu.every == 3.0
 
 
-def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
     job, state = Job(recipes()["gto"], "cpu", 1.0, False), Toy()
@@ -231,12 +223,12 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(
     state.weight.copy_(torch.tensor([[1.0, 0.003], [0.5, 0.25], [0.0, 0.0]]))
     whole, seen = state.weight.clone(), list[torch.Tensor]()
 
-    def measure() -> dict[str, float]:
+    def measure():
         seen.append(state.weight.clone())
         assert driver.weights_of(job).read_bytes() == b"what ships"
         return {"tau": 1.23456}
 
-    state.figures = measure  # type: ignore[method-assign]
+    state.figures = measure
     monkeypatch.setattr(driver, "train", lambda state, checkpoint: setattr(state, "progress", Progress(9, 120.0, 42)))
     driver.run(job, state, "some data", tokenizer_hash="abc")
     assert not torch.equal(seen[0], whole) and torch.allclose(seen[0], whole, atol=0.01) and torch.equal(state.weight, whole)
@@ -246,7 +238,7 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_autocast_keeps_changes_no_gradient(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_autocast_keeps_changes_no_gradient(workers, monkeypatch):
     """Parts share the casts of one update and no more; a pass without gradients before the loss takes none of them away."""
     monkeypatch.setattr(parallel, "products", lambda device: torch.bfloat16)
     generator = torch.Generator().manual_seed(0)
@@ -255,12 +247,12 @@ def test_what_autocast_keeps_changes_no_gradient(workers: int, monkeypatch: pyte
     parallel.keep_cast(head)
     parts = list(torch.randn(6, 4, 16, generator=generator))
 
-    def loss(part: Tensor) -> Tensor:
+    def loss(part):
         with torch.no_grad():
             shown = F.linear(part, weight).mean()
         return F.linear(F.linear(part, weight) + shown, head).float().square().mean()
 
-    def alone(part: Tensor) -> Tensor:
+    def alone(part):
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             value = loss(part)
         return torch.autograd.grad(value, weight)[0]
@@ -273,18 +265,18 @@ def test_what_autocast_keeps_changes_no_gradient(workers: int, monkeypatch: pyte
             weight.add_(gradient, alpha=0.05)
 
 
-def test_a_wrong_name_lists_the_right_ones() -> None:
+def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(BadInput, match="small_draft"):
         registry.train("smal_draft")
 
 
 @pytest.mark.parametrize("minutes", [0, -3, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_spent_is_refused(minutes: float) -> None:
+def test_a_time_that_cannot_be_spent_is_refused(minutes):
     with pytest.raises(BadInput, match="positive"):
         registry.train("small_draft", minutes=minutes)
 
 
-def test_listing_recipes_loads_no_torch() -> None:
+def test_listing_recipes_loads_no_torch():
     asked = "import sys, specviz.training as t; t.recipes(); print('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
     found = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)

@@ -1,7 +1,5 @@
 """The feature store: what the target thinks, computed once, found again, whoever writes beside it."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,15 +16,15 @@ TAPS = (1, 0, 2)
 class Counting:
     """A model that counts how many texts it has read."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
         self.config, self.device, self.read = self.model.config, self.model.device, 0
 
     @property
-    def base_model(self) -> Counting:
+    def base_model(self):
         return self
 
-    def __call__(self, **asked: torch.Tensor) -> object:
+    def __call__(self, **asked):
         self.read += len(asked["input_ids"])
         return self.model.base_model(**asked)
 
@@ -43,7 +41,7 @@ def truth(model: Counting, found: FeatureStore, number: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_features_are_the_targets_hidden_states_also_in_a_padded_batch(tmp_path: Path, kept: bool) -> None:
+def test_features_are_the_targets_hidden_states_also_in_a_padded_batch(tmp_path, kept):
     model = Counting()
     found = store(tmp_path if kept else None, model)
     for _ in range(2):  # computed, then read again
@@ -54,10 +52,10 @@ def test_features_are_the_targets_hidden_states_also_in_a_padded_batch(tmp_path:
     assert model.read == (3 if kept else 6)
 
 
-def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for() -> None:
+def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for():
     model = Counting()
     size = store(None, model).get([5])[0].features.nbytes // 2
-    found = FeatureStore(model, dialogues(), MARKERS, TAPS, None, memory=size)  # type: ignore[arg-type]
+    found = FeatureStore(model, dialogues(), MARKERS, TAPS, None, memory=size)
     model.read = 0
     first, again = (found.get([5])[0].features for _ in range(2))
     for _ in range(2):
@@ -66,7 +64,7 @@ def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for() -> None:
     assert torch.equal(first, again)
 
 
-def test_another_process_finds_what_was_computed(tmp_path: Path) -> None:
+def test_another_process_finds_what_was_computed(tmp_path):
     first = store(tmp_path)
     before = first.get([1, 2, 3])
     again = Counting()
@@ -76,8 +74,8 @@ def test_another_process_finds_what_was_computed(tmp_path: Path) -> None:
     assert again.read == 0
 
 
-def test_what_was_cut_off_in_the_middle_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(path: Path, array: object) -> None:
+def test_what_was_cut_off_in_the_middle_leaves_no_file(tmp_path, monkeypatch):
+    def stopped(path, array):
         Path(path).write_bytes(b"half")
         raise KeyboardInterrupt
 
@@ -87,7 +85,7 @@ def test_what_was_cut_off_in_the_middle_leaves_no_file(tmp_path: Path, monkeypat
     assert not store(tmp_path).has(2)
 
 
-def test_threads_get_right_features(tmp_path: Path) -> None:
+def test_threads_get_right_features(tmp_path):
     model = Counting()
     found = store(tmp_path, model)
     with ThreadPoolExecutor(4) as pool:
@@ -97,7 +95,7 @@ def test_threads_get_right_features(tmp_path: Path) -> None:
                 assert torch.allclose(one.features, truth(model, found, number), rtol=2e-3, atol=2e-3)
 
 
-def test_huge_activations_stay_finite(tmp_path: Path) -> None:
+def test_huge_activations_stay_finite(tmp_path):
     model = Counting()
     model.model.base_model.embed_tokens.weight.mul_(1e7)
     assert torch.isfinite(store(tmp_path, model).get([0])[0].features).all()

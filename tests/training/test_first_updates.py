@@ -4,8 +4,6 @@ update writes weights with a card and can be resumed.
 ``python -m tests.training.test_first_updates [NAME …]`` from the root writes the losses down anew where a recipe is to change.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.training import driver, registry
-from specviz.training.driver import Progress, TrainState
+from specviz.training.driver import TrainState
 from specviz.training.registry import recipes as known_recipes
 from tests.support.training.stand_ins import WORLDS, Patch, begun, stand_in
 
@@ -45,26 +43,24 @@ def first_losses(name: str, folder: Path, patch: Patch) -> list[float]:
     return [state.update(update / LAST).loss for update in range(LAST if name in WHOLE else UPDATES)]
 
 
-def test_every_recipe_that_learns_is_held() -> None:
+def test_every_recipe_that_learns_is_held():
     assert set(WORLDS) == set(known_recipes()) - COUNTED == set(json.loads(WRITTEN_DOWN.read_text("utf-8")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
-def test_the_first_updates_lose_what_they_lost(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_first_updates_lose_what_they_lost(name, tmp_path, monkeypatch):
     known = json.loads(WRITTEN_DOWN.read_text("utf-8"))[name]
     assert first_losses(name, tmp_path, monkeypatch) == pytest.approx(known, rel=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "later"), STAGES)
-def test_a_whole_training_writes_weights_with_a_card_and_goes_on_where_it_stopped(
-    name: str, later: bool, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_whole_training_writes_weights_with_a_card_and_goes_on_where_it_stopped(name, later, tmp_path, monkeypatch, capsys):
     """Of one update, in the first stage or a ``later`` one."""
     states, train = list[TrainState](), driver.train
 
-    def trained(state: TrainState, checkpoint: Path) -> Progress:
+    def trained(state, checkpoint):
         states.append(state)
         state.second = (state.second[0], 0.0 if later else 1.0)
         return train(state, checkpoint)

@@ -1,16 +1,11 @@
 """What every recipe that learns from dialogues keeps to: read together they teach what each does, and some are kept out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
 from specviz.training import data
 from specviz.training.families import falcon, feature, medusa
-from tests.support.training.stand_ins import Patch, begun
+from tests.support.training.stand_ins import begun
 
 JOINED = ("eagle", "eagle3", "falcon", "medusa", "small_draft")
 """Recipes that read several dialogues in one pass."""
@@ -18,9 +13,7 @@ JOINED = ("eagle", "eagle3", "falcon", "medusa", "small_draft")
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", JOINED)
-def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
-    name: str, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(name, tmp_path, monkeypatch):
     """Nothing is drawn: no noise, no dropout, every start, block drafters' phase 0 and every sixth place shown."""
     state = begun(name, tmp_path, monkeypatch)
     for module, constants in {feature: ("EAGLE3_NOISE", "EAGLE_NOISE"), falcon: ("NOISE",)}.items():
@@ -48,10 +41,10 @@ def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle3", "falcon", "medusa", "small_draft", "gto", "masked_lm", "owl"])
-def test_nobody_learns_from_a_dialogue_that_is_kept_out(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_nobody_learns_from_a_dialogue_that_is_kept_out(name, tmp_path, monkeypatch):
     state, asked, of = begun(name, tmp_path, monkeypatch), set[int](), data.Dialogues.of
 
-    def noted(self: data.Dialogues, number: int) -> np.ndarray:
+    def noted(self, number):
         asked.add(number)
         return of(self, number)
 

@@ -1,10 +1,6 @@
 """Whole recipes on the emulated GPU: what is read together, where tensors lie, and weights with a card at the end."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +16,7 @@ NAMES = ("eagle3", "small_draft", "owl")
 
 
 @pytest.fixture
-def tiny_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def tiny_world(tmp_path, monkeypatch):
     """A tiny target on the emulated GPU, its dialogues, and a folder for weights."""
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
@@ -33,9 +29,7 @@ def tiny_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(
-    name: str, tiny_world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(name, tiny_world, monkeypatch):
     joined: list[int] = []
     one_pass = feature.joined
     monkeypatch.setattr(feature, "joined", lambda several: (joined.append(len(several)), one_pass(several))[1])

@@ -1,7 +1,5 @@
 """The optimiser: what Muon does to a matrix, to a pile of them, and to what is slower."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from specviz.training.optimizer import Optimizer, orthogonalise
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 12), (12, 4)])
-def test_every_direction_of_an_update_weighs_about_the_same(shape: tuple[int, int]) -> None:
+def test_every_direction_of_an_update_weighs_about_the_same(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 30
     values = torch.linalg.svdvals(orthogonalise(matrix))
     assert values.min() > 0.5 and values.max() < 1.3
@@ -18,7 +16,7 @@ def test_every_direction_of_an_update_weighs_about_the_same(shape: tuple[int, in
     assert torch.nn.functional.cosine_similarity(found, goal, dim=0) > 0.97
 
 
-def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone() -> None:
+def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone():
     upper, lower = torch.randn(4, 6), 100 * torch.randn(4, 6)
     alone = {"upper": torch.zeros(4, 6), "lower": torch.zeros(4, 6)}
     pile = {"pile": torch.zeros(8, 6)}
@@ -30,7 +28,7 @@ def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone() -
     assert not torch.allclose(as_one["pile"], pile["pile"])
 
 
-def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices() -> None:
+def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices():
     start = {name: torch.ones(1, 4, 3) for name in ("table", "slow")}
     optimizer = Optimizer({name: value.clone() for name, value in start.items()}, rate_factors={"slow": 0.25})
     gradient = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
@@ -40,7 +38,7 @@ def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices() -> None:
     assert torch.allclose(moved["table"].abs(), torch.full((1, 4, 3), 0.01), atol=1e-4)  # Adam's first step
 
 
-def test_orthogonalising_roughly_is_nearly_the_same() -> None:
+def test_orthogonalising_roughly_is_nearly_the_same():
     gradient = torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
     moves = []
     for fast_dtype in (None, torch.bfloat16):

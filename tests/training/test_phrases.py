@@ -1,7 +1,5 @@
 """Phrases: the draws of a seed stay, every slot is filled, held-out words are apart, and no reported prompt is ever made."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re
@@ -32,14 +30,14 @@ def writer(seed: int, held_out: bool = False, passage: str | None = None) -> Wri
     return Writer(random.Random(seed), held_out, lambda: passage)
 
 
-def test_every_slot_there_is_has_words_and_every_list_is_used() -> None:
+def test_every_slot_there_is_has_words_and_every_list_is_used():
     texts = [text for lists in (ASKED, TEXTS, WORDS) for several in lists.values() for text in several]
     slots = set(re.findall(r"(?<!\{)\{([a-z]\w*)\}", "\n".join([*texts, *FOLLOWING])))
     assert slots == (set(TEXTS) | set(WORDS)) - {"opening"}
     assert not set(TEXTS) & set(WORDS)
 
 
-def test_held_out_turns_ask_about_other_things_in_the_same_forms() -> None:
+def test_held_out_turns_ask_about_other_things_in_the_same_forms():
     for slot, found in WORDS.items():
         ours, theirs = set(words(slot, False)), set(words(slot, True))
         assert len(found) == len(set(found)) or len(found) < SHORT_LIST, f"{slot} holds a word twice"
@@ -51,20 +49,20 @@ def test_held_out_turns_ask_about_other_things_in_the_same_forms() -> None:
 
 
 @pytest.mark.parametrize("prompt", ALL_REPORTED)
-def test_what_is_reserved_is_known_again_in_other_words_and_inside_other_texts(prompt: str) -> None:
+def test_what_is_reserved_is_known_again_in_other_words_and_inside_other_texts(prompt):
     reserved = Reserved(ALL_REPORTED)
     assert reserved.near(prompt) and reserved.near(prompt.upper().replace(",", " ;"))
     assert reserved.near(f"Hello there. {prompt} Please answer in two sentences.")
 
 
-def test_most_turns_are_not_near_what_is_reserved_and_those_that_are_never_get_out() -> None:
+def test_most_turns_are_not_near_what_is_reserved_and_those_that_are_never_get_out():
     reserved = Reserved(ALL_REPORTED)
     made = [writer(seed, held_out=seed % 2 == 1).turn(kind) for kind in ASKED for seed in range(200)]
     near = [text for text in made if reserved.near(text)]
     assert len(near) < 0.01 * len(made), near
 
 
-def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed() -> None:
+def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed():
     known = KnownTexts()
     assert [known.times_asked(turn) for turn in ("Why is the sky blue?", "why is the sky BLUE", "Why is it?")] == [0, 1, 0]
     answer = list(range(100, 220))
@@ -80,7 +78,7 @@ def digest(*parts: object) -> str:
 
 
 @pytest.mark.parametrize(("held_out", "same"), [(False, "ededeb84e47298eb"), (True, "4621949886c42f6b")])
-def test_the_first_two_thousand_turns_of_a_seed_are_those_that_shipped_weights_learned_from(held_out: bool, same: str) -> None:
+def test_the_first_two_thousand_turns_of_a_seed_are_those_that_shipped_weights_learned_from(held_out, same):
     one, kinds = Writer(random.Random(5), held_out, lambda: None), list(ASKED)
     turns = [one.turn(kinds[number % len(kinds)]) for number in range(2000)]
     turns += [one.follow_up(), one.fill("{opening}")]
@@ -96,7 +94,7 @@ def test_the_first_two_thousand_turns_of_a_seed_are_those_that_shipped_weights_l
         ("translation", "0a3bcc20c44c3ce1"),
     ],
 )
-def test_the_first_prompts_of_a_domain_are_those_that_its_arm_learned_from(domain: str, same: str) -> None:
+def test_the_first_prompts_of_a_domain_are_those_that_its_arm_learned_from(domain, same):
     assert domain in DOMAINS and digest(*domain_prompts(domain, 400, 3)) == same
 
 
@@ -104,7 +102,7 @@ def said(one: Exchange) -> tuple[str, ...]:
     return one.kind, one.question, one.answer, one.look, one.again
 
 
-def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from() -> None:
+def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from():
     chosen = [compose(seed) for seed in range(40)]
     pages = [Speaker(snap(scene), np.random.default_rng([scene.seed, 13])) for scene in chosen]
     told = [[said(one) for weights in (MIXED, LESSONS) for one in exchanges(scene, 6, weights)] for scene in chosen]

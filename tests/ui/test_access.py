@@ -3,15 +3,11 @@
 Strangers' requests end nobody's run, take nobody's state, and hold no place that they do not wait in.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +17,6 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
 
 from specviz.bench.visitor import Form, Visitor
 from specviz.errors import BadInput
@@ -55,7 +50,7 @@ from tests.support.pages.served import served
         (["5.6.7.8, " + "x" * 9000], "x" * 64),
     ],
 )
-def test_the_last_public_address_is_the_visitors(headers: list[str], address: str) -> None:
+def test_the_last_public_address_is_the_visitors(headers, address):
     assert access.visitor([("X-Forwarded-For", value) for value in headers], "peer") == address
 
 
@@ -75,18 +70,18 @@ def client(state: AppState) -> TestClient:
 
 
 @pytest.mark.parametrize("host", LOCAL + FOREIGN)
-def test_a_private_app_answers_to_its_own_name_alone(tmp_path: Path, host: str) -> None:
+def test_a_private_app_answers_to_its_own_name_alone(tmp_path, host):
     answer = client(app(tmp_path)).get("/", headers={"host": host, "origin": f"http://{host}"})
     assert (answer.status_code, answer.text) == ((200, "here") if host in LOCAL else (421, access.FOREIGN_HOST))
 
 
 @pytest.mark.parametrize("host", FOREIGN)
-def test_a_public_app_answers_to_every_name(tmp_path: Path, host: str) -> None:
+def test_a_public_app_answers_to_every_name(tmp_path, host):
     assert client(app(tmp_path, private=False)).get("/", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("header", access.FORWARDING)
-def test_the_first_forwarded_request_takes_a_private_apps_privileges(tmp_path: Path, header: str) -> None:
+def test_the_first_forwarded_request_takes_a_private_apps_privileges(tmp_path, header):
     state = app(tmp_path, exposed=settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}))
     assert request_form.model("a/b", state.settings) == "a/b" and state.live.seconds is None
     assert client(state).get("/", headers={"host": "tunnel.example", header: "5.6.7.8"}).status_code == 200
@@ -95,44 +90,44 @@ def test_the_first_forwarded_request_takes_a_private_apps_privileges(tmp_path: P
         request_form.model("a/b", state.settings)
 
 
-def test_what_the_owner_set_explicitly_stays() -> None:
+def test_what_the_owner_set_explicitly_stays():
     exposed = settings.read({"SPECVIZ_ANY_MODEL": "1", "SPECVIZ_MAX_SECONDS": "900", "SPECVIZ_MODELS": "qwen3-8b"}).exposed
     assert not exposed.private
     assert (exposed.any_model, exposed.max_seconds, exposed.models) == (True, 900, ("qwen3-8b",))
 
 
-def test_the_whole_app_has_the_gate(tmp_path: Path) -> None:
+def test_the_whole_app_has_the_gate(tmp_path):
     state = app(tmp_path)
     kinds = [middleware.cls for middleware in page.launch_options(state)["app_kwargs"]["middleware"]]
     assert kinds[:4] == [access.Gate, Classroom, access.Turns, Watch], "what is refused costs nothing behind it"
 
 
 @pytest.mark.parametrize(("waiting", "each"), [(48, 33), (3, 3), (1, 2)])
-def test_one_address_has_its_share_of_the_line(tmp_path: Path, waiting: int, each: int) -> None:
+def test_one_address_has_its_share_of_the_line(tmp_path, waiting, each):
     assert app(tmp_path, max_waiting=waiting).pages.each == each
 
 
 class Busy:
     """An app that answers nobody until it may, and counts who is inside."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.inside: list[str] = []
         self.bodies: list[bytes] = []
         self.free = asyncio.Event()
         self.turns = access.Turns(self, lambda scope: scope["client"][0])
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope, receive, send):
         self.bodies.append(await Request(scope, receive).body())
         self.inside.append(scope["client"][0])
         await self.free.wait()
         await PlainTextResponse("done")(scope, receive, send)
 
-    def ask(self, address: str, path: str, method: str = "POST", **more: Any) -> asyncio.Task[httpx.Response]:
+    def ask(self, address, path, method="POST", **more):
         """A request that goes on by itself."""
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self.turns, client=(address, 1)), base_url="http://here")
         return asyncio.create_task(client.request(method, path, **more))
 
-    async def settled(self) -> None:
+    async def settled(self):
         """Wait until everybody who may come in is in."""
         for _ in range(100):
             await asyncio.sleep(0)
@@ -143,14 +138,12 @@ COSTLY = [*((path, "POST") for path in (*POSTED, "/")), ("/", "GET"), ("/", "HEA
 
 
 @pytest.mark.parametrize(("path", "method"), COSTLY)
-def test_few_of_an_address_go_on_at_once_others_wait_and_some_are_refused(
-    path: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_of_an_address_go_on_at_once_others_wait_and_some_are_refused(path, method, monkeypatch):
     monkeypatch.setattr(access, "WAITING", 5)
     monkeypatch.setattr(access, "EVENT", access.Kind(3, 60.0))
     monkeypatch.setattr(access, "PAGE", access.Kind(2, 60.0))
 
-    async def tried() -> None:
+    async def tried():
         busy, most = Busy(), 2 if method != "POST" else 3
         asked = [busy.ask("a", path, method) for _ in range(most + 5 + 4)]
         await busy.settled()
@@ -169,10 +162,10 @@ def test_few_of_an_address_go_on_at_once_others_wait_and_some_are_refused(
     asyncio.run(tried())
 
 
-def test_a_request_that_waits_for_something_else_lets_the_next_one_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_for_something_else_lets_the_next_one_in(monkeypatch):
     monkeypatch.setattr(access, "EVENT", access.Kind(1, 0.01))
 
-    async def tried() -> None:
+    async def tried():
         busy = Busy()
         asked = [busy.ask("a", POSTED[0]) for _ in range(4)]
         while len(busy.inside) < 4:
@@ -184,8 +177,8 @@ def test_a_request_that_waits_for_something_else_lets_the_next_one_in(monkeypatc
 
 
 @pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/data", "/gradio_api/heartbeat/x", "/assets/a.js"])
-def test_uploads_streams_and_files_wait_for_nobody(path: str) -> None:
-    async def tried() -> None:
+def test_uploads_streams_and_files_wait_for_nobody(path):
+    async def tried():
         busy = Busy()
         asked = [busy.ask("a", path, "POST" if path.endswith("upload") else "GET") for _ in range(access.EVENT.at_once + 9)]
         await busy.settled()
@@ -196,12 +189,12 @@ def test_uploads_streams_and_files_wait_for_nobody(path: str) -> None:
     asyncio.run(tried())
 
 
-def test_a_body_arrives_as_it_was_sent_or_is_too_large() -> None:
-    async def pieces() -> Any:
+def test_a_body_arrives_as_it_was_sent_or_is_too_large():
+    async def pieces():
         for _ in range(3):
             yield b"x" * (access.LEAST_BODY // 3)
 
-    async def tried() -> None:
+    async def tried():
         busy = Busy()
         busy.free.set()
         assert (await busy.ask("a", POSTED[0], content=pieces())).status_code == 200
@@ -221,19 +214,19 @@ class Site:
     built: gr.Blocks
     url: str
 
-    def event(self, name: str) -> int:
+    def event(self, name):
         """The number of the event whose handler has that name."""
         return next(key for key, one in self.built.fns.items() if one.name == name)
 
-    def post(self, path: str, event: str, session: str, data: list[Any]) -> httpx.Response:
+    def post(self, path, event, session, data):
         body = {"fn_index": self.event(event), "session_hash": session, "data": data}
         return httpx.post(f"{self.url}gradio_api/{path}", json=body, timeout=60)
 
-    def join(self, session: str, method: str = "stand") -> httpx.Response:
+    def join(self, session, method="stand"):
         """A run of the interface for programs."""
         return self.post("queue/join", "run", session, [method, "Hi.", 64, 0.0, 0, 1.0, 0, False, False, "", "", "{}"])
 
-    def read(self, session: str) -> Iterator[dict[str, Any]]:
+    def read(self, session):
         """The events of a session."""
         where = f"{self.url}gradio_api/queue/data?session_hash={session}"
         with httpx.stream("GET", where, timeout=60) as answer:
@@ -241,14 +234,14 @@ class Site:
                 if line.startswith("data:"):
                     yield json.loads(line[5:])
 
-    def run(self, session: str) -> dict[str, Any]:
+    def run(self, session):
         """The last event of a whole run, read as a page would."""
         self.join(session)
         return next(one for one in self.read(session) if one["msg"] == "process_completed")
 
 
 @pytest.fixture
-def site(tmp_path: Any) -> Iterator[Site]:
+def site(tmp_path):
     engine = FakeEngine(steps=6)
     shared = app(tmp_path, engine, max_waiting=6)
     built, url = served(shared)
@@ -265,7 +258,7 @@ def whole(message: dict[str, Any]) -> int:
 
 
 @pytest.mark.slow
-def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site, monkeypatch):
     monkeypatch.setattr(site.shared.pages, "most", 8)
     holder = site.built.app.state_holder
     monkeypatch.setattr(holder, "capacity", 8)
@@ -296,12 +289,12 @@ DOORS: dict[str, dict[str, Any]] = {
 
 
 def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+    site, monkeypatch
+):  # fmt: skip
     """There are some two hundred, which takes as long as all the rest of such a request twelve times."""
     asked: list[str] = []
 
-    def count(block: Any, *_: Any) -> dict[str, Any]:
+    def count(block, *_):
         if site.built.blocks.get(block._id) is block:  # an event's own answers are few
             asked.append(type(block).__name__)
         return {}
@@ -321,7 +314,7 @@ def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration
         assert asked == [], door
 
 
-def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site, monkeypatch):
     monkeypatch.setattr(access, "COMING_SECONDS", 1.0)
     monkeypatch.setattr(site.shared.pages, "each", 40)
     for number in range(7):
@@ -336,7 +329,7 @@ def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, mo
     assert len(site.engine.asked) == 2, "the engine ran what somebody read and nothing else"
 
 
-def test_one_address_cannot_take_every_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_address_cannot_take_every_place(site, monkeypatch):
     monkeypatch.setattr(site.shared.pages, "each", 2)
     site.engine.pace = 10.0
     readers = []
@@ -354,7 +347,7 @@ def test_one_address_cannot_take_every_place(site: Site, monkeypatch: pytest.Mon
         reader.close()
 
 
-def test_a_program_may_listen_under_the_events_own_name(site: Site) -> None:
+def test_a_program_may_listen_under_the_events_own_name(site):
     body = {"data": ["stand", "Hi.", 64, 0.0, 0, 1.0, 0, False, False, "", "", "{}"], "session_hash": "named"}
     event = httpx.post(f"{site.url}gradio_api/call/run", json=body, timeout=60).json()["event_id"]
     with httpx.stream("GET", f"{site.url}gradio_api/call/run/{event}", timeout=60) as answer:
@@ -362,7 +355,7 @@ def test_a_program_may_listen_under_the_events_own_name(site: Site) -> None:
     assert len(site.engine.asked) == 1
 
 
-def test_a_reader_has_time_to_come_and_less_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_has_time_to_come_and_less_to_come_back(monkeypatch):
     now, there = [0.0], [False]
     monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reader = Caller(hears=lambda: there[0])
@@ -379,7 +372,7 @@ def test_a_reader_has_time_to_come_and_less_to_come_back(monkeypatch: pytest.Mon
     assert never.gone
 
 
-def test_two_streams_of_a_session_are_one_reader_until_both_are_closed() -> None:
+def test_two_streams_of_a_session_are_one_reader_until_both_are_closed():
     found = Presence()
     with found.connected("s", "a", True):
         with found.connected("s", "a", True):
@@ -390,7 +383,7 @@ def test_two_streams_of_a_session_are_one_reader_until_both_are_closed() -> None
         assert not found.hears("s") and found.sessions_to_keep() == ["s"], "a sign of life reads no events"
 
 
-def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
+def test_an_address_with_many_pages_has_the_first_of_them_kept():
     found, most = Presence(), access.MOST_KEPT
     opened = [found.connected(f"page {number}", "a", False) for number in range(most + 10)]
     for one in opened:
@@ -400,7 +393,7 @@ def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
 
 
 @pytest.mark.slow
-def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> None:
+def test_unread_events_of_an_open_page_are_not_the_first_to_go(site):
     unread = site.built._queue.pending_messages_per_session
     for name in ("mine", "stranger"):
         unread[name] = object()
@@ -408,7 +401,7 @@ def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> No
     assert next(iter(unread)) == "stranger"
 
 
-def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few() -> None:
+def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few():
     here, names = Presence(), [f"page {number}" for number in range(MOST_CLOSED + 3)]
     holder = SimpleNamespace(session_data=dict.fromkeys(names), time_last_used=dict.fromkeys(names), lock=threading.Lock())
     with here.connected("page 1", "here", reading=False):  # it came back
@@ -418,7 +411,7 @@ def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few() -> None:
 
 
 @pytest.mark.slow
-def test_a_crowd_of_visitors_leaves_no_state_behind(site: Site) -> None:
+def test_a_crowd_of_visitors_leaves_no_state_behind(site):
     form = Form(site.url)
     for _ in range(MOST_CLOSED + 6):
         Visitor(form).press({"sp-advanced": '{"of": "advanced", "values": {"baseline": false}}'})

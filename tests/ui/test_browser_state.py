@@ -1,11 +1,8 @@
 """A page that takes another's place gets its forms and its run back, and nothing that somebody could have slipped in."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -30,12 +27,12 @@ WHOLE, CUT = "\n".join(RUN), "\n".join(RUN[:5])
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> AppState:
+def shared(tmp_path):
     return app(tmp_path)
 
 
 @pytest.fixture
-def tab(shared: AppState) -> TextTab:
+def tab(shared):
     with gr.Blocks():
         return TextTab(shared)
 
@@ -55,7 +52,7 @@ def values(form_text: str) -> dict[str, Any]:
     return dict(json.loads(form_text)["values"])
 
 
-def test_the_forms_come_back_as_they_stood(shared: AppState, tab: TextTab) -> None:
+def test_the_forms_come_back_as_they_stood(shared, tab):
     plain = asked(shared)
     own = changed(request_form.method_answer("prompt_lookup"), copied=7)
     written = form(shared, basics=changed(plain.basics, max_new_tokens="33", unheard_of=1), own=own)
@@ -67,7 +64,7 @@ def test_the_forms_come_back_as_they_stood(shared: AppState, tab: TextTab) -> No
 
 
 @pytest.mark.parametrize(("text", "steps", "reason"), [(WHOLE, 9, "budget"), (CUT, 4, "cancelled")])
-def test_the_run_comes_back_with_the_steps_that_it_had(tab: TextTab, text: str, steps: int, reason: str) -> None:
+def test_the_run_comes_back_with_the_steps_that_it_had(tab, text, steps, reason):
     updates = arrived(tab, {"sp": {"form": None, "lines": text}})
     name = updates[tab.run_name]
     assert name.startswith(MINE) and updates[tab.runs][0][1] == name
@@ -83,13 +80,13 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: TextTab, text: str, 
     "", "no JSON", "[]", "3", "null", '{"sp": 3}', '{"sp": []}', '{"elsewhere": {"lines": "x"}}', "[" * 100_000,
     '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * browser_state.MOST_LETTERS + '"',
 ])  # fmt: skip
-def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: TextTab, handed: str) -> None:
+def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab, handed):
     assert arrived(tab, handed) == {tab.run_name: "token_recycling"}
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("lines_text", ["{}", WHOLE.replace('"kind":"step"', '"kind":"stop"'), "\n".join(RUN[1:])])
-def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState, tab: TextTab, lines_text: str) -> None:
+def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared, tab, lines_text):
     updates = arrived(tab, {"sp": {"form": form(shared), "lines": lines_text}})
     assert "could not be restored" in updates[tab.banner].value and updates[tab.prompt] == "My own prompt."
     assert tab.stage not in updates
@@ -97,13 +94,13 @@ def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["method", "basics", "advanced", "own"])
-def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: TextTab, name: str) -> None:
+def test_a_form_that_no_page_sends_changes_nothing(shared, tab, name):
     written = form(shared)
     written[browser_state.NAMES.index(name)] = "{}"
     assert arrived(tab, {"sp": {"form": written}}) == {tab.run_name: "token_recycling"}
 
 
-def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppState, tab: TextTab) -> None:
+def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared, tab):
     written = form(shared, draft="smollm2-360m-instruct")
     assert arrived(tab, {"sp": {"form": written}})[tab.draft].value == "", "a method that needs no draft model"
     written[TextTab.kept.index("method")] = "speculative_sampling"
@@ -119,7 +116,7 @@ def noise(side: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState, tmp_path: Path) -> None:
+def test_the_picture_comes_back_and_is_never_too_large_for_that(shared, tmp_path):
     with gr.Blocks(), gr.Tab() as opened:
         tab = VisionTab(shared, opened)
     (tmp_path / "photo.png").write_bytes(noise(1500))
@@ -137,7 +134,7 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
         assert tab.picture not in updates and updates[tab.prompt] == "What is it?"
 
 
-def test_a_target_that_is_not_offered_here_stays_out(tmp_path: Path) -> None:
+def test_a_target_that_is_not_offered_here_stays_out(tmp_path):
     shared = app(tmp_path, any_model=False)
     with gr.Blocks():
         tab = TextTab(shared)

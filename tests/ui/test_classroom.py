@@ -1,11 +1,7 @@
 """Class mode without a browser: who may do what in a room, what phones are told and when, and what bounds it all."""
 
-from __future__ import annotations
-
 import csv
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -35,7 +31,7 @@ def ask(lesson: str, number: int) -> tuple[str, Ask | None]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch):
     """The time that rooms go by, in a list of one."""
     now = [1000.0]
     monkeypatch.setattr(server.time, "monotonic", lambda: now[0])
@@ -43,56 +39,56 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def classroom(clock: list[float]) -> Classroom:
+def classroom(clock):
     return Classroom(PlainTextResponse("the app"), lambda: Settings(private=False), Presence(proxied=True).address_in, ask)
 
 
 @pytest.fixture
-def client(classroom: Classroom) -> TestClient:
+def client(classroom):
     return TestClient(classroom)
 
 
 class Class:
     """A class that was started, from the teacher's side and from a phone's."""
 
-    def __init__(self, client: TestClient, **headers: str) -> None:
+    def __init__(self, client, **headers):
         self.client = client
         self.room = client.post("/c/new", params={"base": BASE}, headers=headers).json()
         self.key = {KEY: self.room["key"]}
 
-    def path(self, action: str) -> str:
+    def path(self, action):
         return f"/c/{self.room['code']}/{action}"
 
-    def show(self, state: str, number: int = 1) -> Any:
+    def show(self, state, number=1):
         return self.client.post(
             self.path("show"), json={"lesson": "lesson", "page": number, "state": state}, headers=self.key
         ).json()
 
-    def answer(self, choice: int, phone: str = PHONE, number: int = 1, **more: object) -> int:
+    def answer(self, choice, phone=PHONE, number=1, **more):
         given = {"id": phone, "number": number, "choice": choice, **more}
         return self.client.post(self.path("answer"), json=given).status_code
 
-    def now(self, phone: str = PHONE, tag: str = "") -> Any:
+    def now(self, phone=PHONE, tag=""):
         return self.client.get(f"{self.path('now')}?id={phone}", headers={"If-None-Match": tag})
 
-    def table(self) -> list[dict[str, str]]:
+    def table(self):
         return list(
             csv.DictReader(io.StringIO(self.client.get(self.path("answers"), headers=self.key).text.removeprefix("\ufeff")))
         )
 
 
 @pytest.fixture
-def lesson(client: TestClient) -> Class:
+def lesson(client):
     return Class(client)
 
 
-def test_the_code_to_scan_is_the_link_and_the_link_is_short(lesson: Class) -> None:
+def test_the_code_to_scan_is_the_link_and_the_link_is_short(lesson):
     room = lesson.room
     assert room["link"] == f"{BASE}c/{room['code']}" and len(room["code"]) == 5
     assert qr.text(room["qr"]) == room["link"]
 
 
-def test_a_phone_sees_the_question_when_it_is_opened_and_the_answer_when_it_is_shown(lesson: Class) -> None:
+def test_a_phone_sees_the_question_when_it_is_opened_and_the_answer_when_it_is_shown(lesson):
     assert lesson.now().json() == {"title": "", "state": "wait"}
     lesson.show("ready")
     assert lesson.now().json() == {"title": "A lesson", "state": "ready"}
@@ -110,7 +106,7 @@ def test_a_phone_sees_the_question_when_it_is_opened_and_the_answer_when_it_is_s
     assert lesson.now().json() == {"title": "A lesson", "state": "wait"}, "a page without a question"
 
 
-def test_the_last_answer_of_a_phone_counts_and_the_class_is_counted(lesson: Class, clock: list[float]) -> None:
+def test_the_last_answer_of_a_phone_counts_and_the_class_is_counted(lesson, clock):
     lesson.show("open")
     for choice in (0, 2, 2):
         assert lesson.answer(choice) == 204
@@ -123,7 +119,7 @@ def test_the_last_answer_of_a_phone_counts_and_the_class_is_counted(lesson: Clas
     assert lesson.client.get(lesson.path("board"), headers=lesson.key).json()["phones"] == 1
 
 
-def test_answers_come_as_a_table_that_no_spreadsheet_computes(lesson: Class, clock: list[float]) -> None:
+def test_answers_come_as_a_table_that_no_spreadsheet_computes(lesson, clock):
     lesson.show("open")
     clock[0] += 3
     lesson.answer(0, name='  @SUM("x")  ')
@@ -138,7 +134,7 @@ def test_answers_come_as_a_table_that_no_spreadsheet_computes(lesson: Class, clo
     assert PHONE not in str(rows)
 
 
-def test_a_poll_without_news_gets_no_body(lesson: Class) -> None:
+def test_a_poll_without_news_gets_no_body(lesson):
     lesson.show("open")
     tag = lesson.now().headers["ETag"]
     again = lesson.now(tag=tag)
@@ -151,13 +147,13 @@ def test_a_poll_without_news_gets_no_body(lesson: Class) -> None:
 
 @pytest.mark.parametrize(("method", "action"), [("GET", "board"), ("GET", "answers"), ("POST", "show"), ("POST", "end")])
 @pytest.mark.parametrize("key", ["", "wrong", "é"])
-def test_only_the_teacher_leads_the_class(lesson: Class, method: str, action: str, key: str) -> None:
+def test_only_the_teacher_leads_the_class(lesson, method, action, key):
     answer = lesson.client.request(method, lesson.path(action), headers=[(KEY.encode(), key.encode())])
     assert answer.status_code == 403
     assert lesson.now().status_code == 200
 
 
-def test_an_ended_class_is_forgotten(lesson: Class, classroom: Classroom) -> None:
+def test_an_ended_class_is_forgotten(lesson, classroom):
     assert lesson.client.post(lesson.path("end"), headers=lesson.key).status_code == 200
     answer = lesson.now()
     assert (answer.status_code, answer.text) == (404, server.GONE)
@@ -165,9 +161,7 @@ def test_an_ended_class_is_forgotten(lesson: Class, classroom: Classroom) -> Non
 
 
 @pytest.mark.parametrize(("seconds", "polls"), [(server.IDLE, False), (server.LIFE, True)])
-def test_a_class_ends_when_its_teacher_has_left_and_after_some_hours(
-    lesson: Class, clock: list[float], seconds: float, polls: bool
-) -> None:
+def test_a_class_ends_when_its_teacher_has_left_and_after_some_hours(lesson, clock, seconds, polls):
     for _ in range(int(seconds // 600) - 1):
         clock[0] += 600
         if polls:
@@ -177,7 +171,7 @@ def test_a_class_ends_when_its_teacher_has_left_and_after_some_hours(
     assert lesson.now().status_code == 404
 
 
-def test_a_room_is_bounded(lesson: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_room_is_bounded(lesson, monkeypatch):
     monkeypatch.setattr(server, "MOST_PHONES", 2)
     monkeypatch.setattr(server, "MOST_QUESTIONS", 2)
     lesson.show("open")
@@ -202,15 +196,15 @@ def test_a_room_is_bounded(lesson: Class, monkeypatch: pytest.MonkeyPatch) -> No
         "x" * 3000,
     ],
 )
-def test_a_strange_answer_is_refused_in_words(lesson: Class, body: object) -> None:
+def test_a_strange_answer_is_refused_in_words(lesson, body):
     lesson.show("open")
     answer = lesson.client.post(lesson.path("answer"), json=body)
     assert answer.status_code in (400, 413) and answer.text
     assert lesson.show("open")["counts"] == [0, 0, 0]
 
 
-def test_rooms_are_bounded_for_one_address_and_for_all(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def begun(address: str) -> int:
+def test_rooms_are_bounded_for_one_address_and_for_all(client, monkeypatch):
+    def begun(address):
         return client.post("/c/new", params={"base": BASE}, headers={"X-Forwarded-For": address}).status_code
 
     monkeypatch.setattr(server, "MOST_ROOMS", server.MOST_EACH + 2)
@@ -218,7 +212,7 @@ def test_rooms_are_bounded_for_one_address_and_for_all(client: TestClient, monke
     assert [begun(f"2.2.2.{number}") for number in range(3)] == [200, 200, 409]
 
 
-def test_codes_cannot_be_tried_out_and_a_phone_in_the_class_is_not_disturbed(lesson: Class, clock: list[float]) -> None:
+def test_codes_cannot_be_tried_out_and_a_phone_in_the_class_is_not_disturbed(lesson, clock):
     lesson.now()
     tried = [lesson.client.get(f"/c/{number:05d}/now?id={PHONE}").status_code for number in range(server.LIMITS["miss"] + 5)]
     assert tried == [404] * server.LIMITS["miss"] + [429] * 5
@@ -228,7 +222,7 @@ def test_codes_cannot_be_tried_out_and_a_phone_in_the_class_is_not_disturbed(les
     assert lesson.now("phone-1111111111").status_code == 200
 
 
-def test_an_address_asks_so_often_and_no_more(lesson: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_asks_so_often_and_no_more(lesson, monkeypatch):
     monkeypatch.setitem(server.LIMITS, "GET", 3)
     assert [lesson.now().status_code for _ in range(4)] == [200, 200, 200, 429]
     other = lesson.client.get(f"{lesson.path('now')}?id={PHONE}", headers={"X-Forwarded-For": "1.1.1.1"})
@@ -240,7 +234,7 @@ def test_an_address_asks_so_often_and_no_more(lesson: Class, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("private", "base", "words"), [(True, BASE, "GRADIO_SERVER_NAME"), (False, "http://localhost:7860/", "localhost")]
 )
-def test_where_phones_cannot_come_the_class_does_not_start(private: bool, base: str, words: str) -> None:
+def test_where_phones_cannot_come_the_class_does_not_start(private, base, words):
     app = Classroom(PlainTextResponse("the app"), lambda: Settings(private=private), Presence().address_in, ask)
     answer = TestClient(app).post("/c/new", params={"base": base})
     assert answer.status_code == 400 and words in answer.text
@@ -248,11 +242,11 @@ def test_where_phones_cannot_come_the_class_does_not_start(private: bool, base: 
 
 
 @pytest.mark.parametrize("base", ["javascript:alert(1)", "http://[::1", "", "x" * 1900])
-def test_an_address_that_is_none_starts_no_class(client: TestClient, base: str) -> None:
+def test_an_address_that_is_none_starts_no_class(client, base):
     assert client.post("/c/new", params={"base": base}).status_code == 400
 
 
-def test_a_phone_loads_little_and_asks_nobody_else(client: TestClient) -> None:
+def test_a_phone_loads_little_and_asks_nobody_else(client):
     page_of_phone = client.get("/c/ABCDE")
     files = [page_of_phone, client.get("/c/phone.js"), client.get("/c/phone.css")]
     assert all(one.status_code == 200 for one in files)
@@ -263,16 +257,16 @@ def test_a_phone_loads_little_and_asks_nobody_else(client: TestClient) -> None:
     assert not any("set-cookie" in one.headers for one in files)
 
 
-def test_other_paths_belong_to_the_app(client: TestClient) -> None:
+def test_other_paths_belong_to_the_app(client):
     for path in ("/", "/c", "/config", "/c/ABCDE/now/more"):
         assert client.get(path).text == "the app"
 
 
-def test_behind_a_path_of_its_own_the_class_works_too(classroom: Classroom) -> None:
+def test_behind_a_path_of_its_own_the_class_works_too(classroom):
     assert "phone.js" in TestClient(classroom, root_path="/proxy/7860").get("/proxy/7860/c/ABCDE").text
 
 
-def test_lessons_ask_what_their_pages_ask(tmp_path: Path) -> None:
+def test_lessons_ask_what_their_pages_ask(tmp_path):
     shared = make(Settings(traces=gallery(tmp_path / "traces")), FakeEngine())
     asked = learn_tab.asking(shared)
     title, question = asked("03-chance", 1)
@@ -283,7 +277,7 @@ def test_lessons_ask_what_their_pages_ask(tmp_path: Path) -> None:
             asked(lesson, number)
 
 
-def test_the_app_serves_it_before_everything_but_the_gate(tmp_path: Path) -> None:
+def test_the_app_serves_it_before_everything_but_the_gate(tmp_path):
     options = page.launch_options(make(Settings(traces=gallery(tmp_path / "traces")), FakeEngine()))
     names = [one.cls.__name__ for one in options["app_kwargs"]["middleware"]]
     assert names.index("Gate") < names.index("Classroom") < names.index("Turns")

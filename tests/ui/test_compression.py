@@ -1,20 +1,16 @@
 """What travels to a visitor: one page, compressed, without the viewer's script and without what other tabs show."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from specviz.ui import page as delivery
-from specviz.ui.app_state import AppState, make
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import about_tab
 from specviz.viewer import bundle
@@ -25,12 +21,12 @@ STAGES = ("sp-see-stage", "sp-image-stage", "sp-left", "sp-right", "sp-lesson")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> AppState:
+def shared(tmp_path_factory):
     return app(tmp_path_factory.mktemp("app"))
 
 
 @pytest.fixture(scope="module")
-def url(shared: AppState) -> Iterator[str]:
+def url(shared):
     with served(shared) as found:
         yield found
 
@@ -50,7 +46,7 @@ def components(page: bytes) -> dict[str, Any]:
     return {entry["props"].get("elem_id"): entry["props"] for entry in json.loads(config[1])["components"]}
 
 
-def test_the_page_is_compressed_for_a_browser_that_can_read_it(url: str) -> None:
+def test_the_page_is_compressed_for_a_browser_that_can_read_it(url):
     plain, page = answer(url)
     packed, body = answer(url, **{"Accept-Encoding": "gzip, deflate"})
     assert plain.getheader("Content-Encoding") is None and packed.getheader("Content-Encoding") == "gzip"
@@ -58,27 +54,27 @@ def test_the_page_is_compressed_for_a_browser_that_can_read_it(url: str) -> None
     assert len(body) < len(page) / 3 and gzip.decompress(body)[:200] == page[:200]
 
 
-def test_the_page_has_only_the_run_that_it_opens_with(url: str, shared: AppState) -> None:
+def test_the_page_has_only_the_run_that_it_opens_with(url, shared):
     default = shared.archive.gallery.default
     found = components(answer(url)[1])
     assert default.text in found["sp-stage"]["value"]
     assert [found[name]["value"] for name in STAGES] == [""] * len(STAGES)
 
 
-def test_what_other_tabs_show_travels_when_they_are_opened(url: str) -> None:
+def test_what_other_tabs_show_travels_when_they_are_opened(url):
     whole = answer(url)[1].decode()
     assert "data:image/" not in whole and "sp-scenes" in whole
     assert about_tab.INTRODUCTION[:40] not in whole and "sp-about" in whole
 
 
-def test_the_head_knows_the_tab_of_a_run_that_is_not_text(tmp_path: Path) -> None:
+def test_the_head_knows_the_tab_of_a_run_that_is_not_text(tmp_path):
     traces = gallery(tmp_path / "traces", ("stand", "hivis", "lantern_pp"))
     found = delivery._other_tabs(make(Settings(traces=traces), FakeEngine()))
     assert found == {"hivis": "vision-language", "lantern_pp": "image"}
     assert "<" not in re.sub(r"</?script[^>]*>", "", delivery.head({"</script><b>": "image"}))
 
 
-def test_the_viewer_s_script_travels_once_in_a_file_that_is_kept(url: str) -> None:
+def test_the_viewer_s_script_travels_once_in_a_file_that_is_kept(url):
     response, page = answer(url)
     assert b"SpecvizViewer =" not in page and page.count(delivery.script_address().encode()) == 1
     assert response.getheader("Link") == f"<{delivery.script_address()}>; rel=preload; as=script"

@@ -1,12 +1,7 @@
 """What runs compute on is found once, in a process of its own, and told in a sentence."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import deque
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -32,21 +27,21 @@ GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_gb": 150.1, "dtype": "bflo
         ({**GPU, "count": 4}, "Runs on NVIDIA H200: 150 GB, bfloat16, captured graphs, one of 4 GPUs."),
     ],
 )
-def test_the_sentence_names_the_device_and_how_it_is_used(facts: Mapping[str, Any], said: str) -> None:
+def test_the_sentence_names_the_device_and_how_it_is_used(facts, said):
     assert sentence(facts).endswith(said)
 
 
-def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch):
     card = type("Card", (), {"name": "NVIDIA H200", "total_memory": 150_100_000_000})
     with device_named(EMULATED):
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
         assert probe.describe() == GPU
 
 
-def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed() -> None:
+def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed():
     looks: list[str] = []
 
-    def look(device: str) -> Mapping[str, Any]:
+    def look(device):
         looks.append(device)
         return HARDWARE
 
@@ -60,14 +55,14 @@ def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed() -> None:
 
 
 @pytest.mark.parametrize("fault", [OSError("no torch"), ValueError("no JSON"), subprocess.TimeoutExpired("python", 1)])
-def test_a_pytorch_that_does_not_start_is_told_and_not_hidden(fault: Exception) -> None:
-    def look(device: str) -> Mapping[str, Any]:
+def test_a_pytorch_that_does_not_start_is_told_and_not_hidden(fault):
+    def look(device):
         raise fault
 
     assert Hardware(Settings(), look).sentence() == app_state.FAILED
 
 
-def test_the_page_and_its_about_tab_tell_it(tmp_path: Path) -> None:
+def test_the_page_and_its_about_tab_tell_it(tmp_path):
     shared = app(tmp_path)
     built = page.build(shared)
     said = [fn for fn in built.fns.values() if fn.outputs and all("sp-hardware" in one.elem_classes for one in fn.outputs)]

@@ -1,7 +1,5 @@
 """What lessons and the teacher's notes say of their recordings is so, and what they ask can be reasoned."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.trace import metrics
-from specviz.trace.schema import REJECTED, RESAMPLED, Step
+from specviz.trace.schema import REJECTED, RESAMPLED
 from specviz.ui import lessons
 from specviz.ui.settings import Settings
 from tests.support.lessons import SHIPPED, shipped
@@ -30,7 +28,7 @@ tests/exactness/test_traversal.py."""
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_measured_numbers_are_taken_from_the_recording(name: str) -> None:
+def test_measured_numbers_are_taken_from_the_recording(name):
     raw = msgspec.json.encode([replace(page, at=page.at and "first") for page in SHIPPED[name].pages]).decode()
     raw = re.sub(r"arXiv \d{4}\.\d{4,5}", "", raw)
     assert {float(number) for number in re.findall(r"\d+\.\d+", raw)} <= EXAMPLES.get(name, set())
@@ -44,7 +42,7 @@ def told(name: str, number: int, kind: str) -> Any:
     return next(note.data for note in trace.steps[at].notes if note.type == kind)
 
 
-def test_panels_show_what_the_texts_beside_them_say() -> None:
+def test_panels_show_what_the_texts_beside_them_say():
     """Counts that are a method's own, in words in the lesson and in numbers in the recording."""
     mass = told("09-how-deep", 2, "beam_mass")
     assert list(mass["mass"]) == sorted(mass["mass"], reverse=True), "the mass only falls"
@@ -69,7 +67,7 @@ def test_panels_show_what_the_texts_beside_them_say() -> None:
     assert "without" in told("25-a-picture-kept-back", 4, "step_embeddings")
 
 
-def test_the_price_of_a_pass_is_what_the_lesson_reckons_with() -> None:
+def test_the_price_of_a_pass_is_what_the_lesson_reckons_with():
     one, trace, _ = shipped("05-a-wide-pass")
     narrow, wide, wider = (trace.steps[at] for at in lessons.places(one, trace)[:3])
     rows = [step.verified + 1 for step in (narrow, wide, wider)]
@@ -82,7 +80,7 @@ def test_the_price_of_a_pass_is_what_the_lesson_reckons_with() -> None:
     assert read == pytest.approx(rows_to_corner * computed), "the corner of the roofline"
 
 
-def test_the_lesson_on_the_mask_says_what_its_tree_is() -> None:
+def test_the_lesson_on_the_mask_says_what_its_tree_is():
     one, trace, _ = shipped("06-who-may-look-at-whom")
     step = trace.steps[lessons.places(one, trace)[0]]
     first = max((node for node, drafted in enumerate(step.nodes) if drafted.parent == 0), key=lambda node: step.nodes[node].q)
@@ -95,7 +93,7 @@ def test_the_lesson_on_the_mask_says_what_its_tree_is() -> None:
         assert row == "".join("1" if other in path else "·" for other in parents)
 
 
-def test_the_lesson_on_dream_says_what_its_drafter_looked_at() -> None:
+def test_the_lesson_on_dream_says_what_its_drafter_looked_at():
     kept = told("26-looking-while-drafting", 2, "visual_tokens")
     assert [sum(count for _, count in kept[spans]) for spans in ("visual", "kept")] == [64, 48]
     looks = {tuple(look["texts"]): look["picture"] for look in told("26-looking-while-drafting", 3, "attention_entropy")["looks"]}
@@ -106,7 +104,7 @@ def test_the_lesson_on_dream_says_what_its_drafter_looked_at() -> None:
     assert told("26-looking-while-drafting", 1, "picture") == told("25-a-picture-kept-back", 1, "picture")
 
 
-def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes() -> None:
+def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes():
     coarse = told("28-coarse-first", 1, "coarse_codes")
     assert len(coarse["codes"]) == 8 and len(coarse["fine"]) == 32
     verdict = told("28-coarse-first", 3, "local_verification")
@@ -114,7 +112,7 @@ def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes() -> None:
     assert max(verdict["waves"]) == 3 and verdict["passes"] == 4 and verdict["rewritten"] and verdict["radius"] == 1
 
 
-def test_the_histories_compare_runs_on_what_they_say() -> None:
+def test_the_histories_compare_runs_on_what_they_say():
     _, states, blocks = shipped("30-from-states-to-blocks")
     assert states.run.prompt == blocks.run.prompt and states.run.parameters["depth"] == 6
     assert max(step.verified for step in states.steps) == 22
@@ -126,7 +124,7 @@ def test_the_histories_compare_runs_on_what_they_say() -> None:
     assert min(reached[:5]) > 0.85, "level with depth"
 
 
-def test_the_proof_in_numbers_adds_up_to_p() -> None:
+def test_the_proof_in_numbers_adds_up_to_p():
     """As the lesson on chance reckons: the lower bars, and the refusals to where p rises above q."""
     q, p = (0.8, 0.2), (0.4, 0.6)
     passed = [min(pair) for pair in zip(p, q, strict=True)]
@@ -135,7 +133,7 @@ def test_the_proof_in_numbers_adds_up_to_p() -> None:
     assert [low + hole for low, hole in zip(passed, holes, strict=True)] == pytest.approx(p)
 
 
-def test_every_question_about_the_kept_tokens_gives_something_to_reason_from() -> None:
+def test_every_question_about_the_kept_tokens_gives_something_to_reason_from():
     """How probable the drafter finds its guesses or, where it has no probabilities, what they read."""
     copied = []
     for name, one in SHIPPED.items():
@@ -152,7 +150,7 @@ READABLE = 0.5
 """Probability below which a reader expects the drafter to fail."""
 
 
-def test_a_prediction_of_what_is_kept_can_be_reasoned() -> None:
+def test_a_prediction_of_what_is_kept_can_be_reasoned():
     """Whoever stops at the first probability below one half is right within one token on nearly all pages that name them."""
     misses, pages = [], 0
     for name, one in SHIPPED.items():
@@ -173,19 +171,19 @@ def test_a_prediction_of_what_is_kept_can_be_reasoned() -> None:
 def solutions() -> dict[int, set[int]]:
     """Steps, counted from 1, that solve a lesson's task on its recording."""
 
-    def steps(number: int) -> tuple[Step, ...]:
+    def steps(number):
         return next(shipped(name)[1].steps for name in SHIPPED if name.startswith(f"{number:02d}-"))
 
-    def noted(step: Step, kind: str) -> Any:
+    def noted(step, kind):
         return next((note.data for note in step.notes if note.type == kind), None)
 
-    def refused(step: Step) -> list[Any]:
+    def refused(step):
         return [node for node in step.nodes if node.status in (REJECTED, RESAMPLED)]
 
-    def favourite(step: Step) -> int:
+    def favourite(step):
         return max((at for at, node in enumerate(step.nodes) if at and node.parent == 0), key=lambda at: step.nodes[at].q or 0)
 
-    def climbed(step: Step) -> list[int]:
+    def climbed(step):
         """Ranks in their columns of the tokens on DiffuSpec's path, the last one first."""
         ranks, at = [], 0
         for beam in reversed(noted(step, "lattice")["beams"]):
@@ -223,7 +221,7 @@ def solutions() -> dict[int, set[int]]:
     }
 
 
-def test_the_teacher_s_notes_solve_the_tasks() -> None:
+def test_the_teacher_s_notes_solve_the_tasks():
     notes = (Settings().lessons / "notes.html").read_text("utf-8")
     rows = dict(re.findall(r"<tr><td>(\d+)</td><td>([^<]*)</td></tr>", notes))
     for number, steps in solutions().items():

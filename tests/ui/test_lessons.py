@@ -1,7 +1,5 @@
 """Every shipped lesson can be given on any recording of its method, asks before it shows, and knows the right answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -49,7 +47,7 @@ def lesson(**page: object) -> Lesson:
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
-def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
+def test_shipped_pages_can_be_given_on_any_recording(name, number, seed):
     beside = recorded(SHIPPED[name].beside, 20, seed) if SHIPPED[name].beside else None
     trace = recorded(SHIPPED[name].method, 20, seed)
     made = lessons.page(SHIPPED[name], number, trace, beside)
@@ -61,7 +59,7 @@ def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, see
         assert trace.run.modality != "image" or "token" not in made.ask.question
 
 
-def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
+def test_a_place_is_looked_for_behind_the_steps_that_were_shown():
     trace = sample_trace(40, method="token_recycling")
     pages = tuple(Page(("a",), at) for at in ("longest", "next_rejection", "longest", "none_kept"))
     first, later, again, last = lessons.places(Lesson("", "", "", pages), trace)
@@ -78,7 +76,7 @@ def right(ask: Ask | None) -> str:
 
 
 @pytest.mark.parametrize("step", range(12))
-def test_the_answer_is_what_the_run_did(step: int) -> None:
+def test_the_answer_is_what_the_run_did(step):
     trace = sample_trace(12, method="token_recycling", cut=False)
     kept = lessons.page(lesson(at=step, ask={"about": "kept"}), 0, trace).ask
     bonus = lessons.page(lesson(at=step, ask={"about": "bonus"}), 0, trace).ask
@@ -87,7 +85,7 @@ def test_the_answer_is_what_the_run_did(step: int) -> None:
     assert right(bonus) == lessons.show_whitespace(said.text)
 
 
-def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
+def test_a_veiled_step_gives_nothing_away_but_the_draft():
     trace = sample_trace(10, method="speculative_sampling")
     hidden = lessons.veiled(trace, 4).steps[4]
     whole = trace.steps[4]
@@ -102,7 +100,7 @@ def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
     assert lessons.veiled(trace, 4).steps[:4] == trace.steps[:4] and len(lessons.veiled(trace, 4).steps) == 5
 
 
-def test_token_text_cannot_become_markup() -> None:
+def test_token_text_cannot_become_markup():
     assert lessons.filled("Say `{x}`", {"x": "<img src=1 onerror=alert(1)>"}) == (
         "Say <code>&lt;img src=1 onerror=alert(1)&gt;</code>"
     )
@@ -111,7 +109,7 @@ def test_token_text_cannot_become_markup() -> None:
     assert lessons.filled('[drag](?tab=play&play=one) [x](https://x) [y](?tab=a" onclick=b)', {}).startswith(f"{linked} [x](")
 
 
-def test_a_panel_may_have_the_name_that_its_note_had_before() -> None:
+def test_a_panel_may_have_the_name_that_its_note_had_before():
     panels = [lessons.page(lesson(panel=written), 0, sample_trace(4)).panel for written in ("rows", "batch_cache", True)]
     assert panels == ["batch_cache", "batch_cache", True]
 
@@ -129,7 +127,7 @@ def test_a_panel_may_have_the_name_that_its_note_had_before() -> None:
         ({"text": ["a"], "at": "first", "veiled": True}, "is veiled"),
     ],
 )
-def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], said: str) -> None:
+def test_a_teacher_s_mistake_is_named(tmp_path, page, said):
     file = {"title": "T", "about": "A", "method": "stand", "pages": [page]}
     (tmp_path / "mine.json").write_text(json.dumps(file), encoding="utf-8")
     with pytest.raises(BadInput, match="mine.json") as caught:
@@ -137,7 +135,7 @@ def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], s
     assert said in str(caught.value)
 
 
-def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
+def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path):
     shared = app(tmp_path)
     one = SHIPPED["03-chance"]
     number = max(number for number, page in enumerate(one.pages) if page.veiled)
@@ -152,7 +150,7 @@ def recording(folder: Path, name: str) -> Trace:
     return store.read(folder / "traces" / f"{name}.spectrace.jsonl")
 
 
-def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
+def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path):
     shared = app(tmp_path)
     asking = lesson(at="first", panel="reveal", ask={"question": "?", "choices": ["a", "b"], "answer": 0}, reveal="r")
     before, after = (view(shared, asking, 0, revealed=revealed) for revealed in (False, True))
@@ -163,7 +161,7 @@ def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
-def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
+def test_no_page_shows_what_it_or_a_later_one_asks(name, number):
     one, trace, beside = shipped(name)
     for revealed in (False, True):
         seen, at = lessons.shown(one, number, trace, revealed)
@@ -185,7 +183,7 @@ STEP_WORDS = ("kept", "emitted", "bonus", "text", "path")
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("name", SHIPPED)
-def test_no_answer_stands_in_the_text_above_its_question(name: str) -> None:
+def test_no_answer_stands_in_the_text_above_its_question(name):
     one, trace, beside = shipped(name)
     told = ""
     for number, raw in enumerate(one.pages):
@@ -205,7 +203,7 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_place_that_a_lesson_names_is_in_its_recording(name: str) -> None:
+def test_every_place_that_a_lesson_names_is_in_its_recording(name):
     one, trace, _ = shipped(name)
     for raw, at in zip(one.pages, lessons.places(one, trace), strict=True):
         step = trace.steps[at or 0]
@@ -220,7 +218,7 @@ def test_every_place_that_a_lesson_names_is_in_its_recording(name: str) -> None:
             assert step.accepted == max(other.accepted for other in trace.steps[step.index :] if other.cut is None)
 
 
-def test_every_lesson_ends_with_a_task_on_its_page_and_its_sheet(tmp_path: Path) -> None:
+def test_every_lesson_ends_with_a_task_on_its_page_and_its_sheet(tmp_path):
     for name, one in SHIPPED.items():
         _, trace, beside = shipped(name)
         pages = [lessons.page(one, number, trace, beside) for number in range(len(one.pages))]
@@ -231,12 +229,12 @@ def test_every_lesson_ends_with_a_task_on_its_page_and_its_sheet(tmp_path: Path)
     assert "Task." not in before and "Task." in after
 
 
-def test_papers_are_linked() -> None:
+def test_papers_are_linked():
     assert '<a href="https://arxiv.org/abs/1811.03115"' in lessons.filled("Read arXiv 1811.03115.", {})
     assert lessons.filled("arXiv 12", {}) == "arXiv 12"
 
 
-def test_an_old_address_still_opens_a_lesson_that_was_renumbered(tmp_path: Path) -> None:
+def test_an_old_address_still_opens_a_lesson_that_was_renumbered(tmp_path):
     shared = app(tmp_path)
     with gr.Blocks(), gr.Tab() as opened:
         tab = learn_tab.LearnTab(shared, {"03-chance": SHIPPED["03-chance"]}, opened)
@@ -245,12 +243,12 @@ def test_an_old_address_still_opens_a_lesson_that_was_renumbered(tmp_path: Path)
         assert json.loads(tab.opened("03-chance", False, request)[tab.at])["page"] == 1
 
 
-def test_readme_says_how_many_lessons_there_are() -> None:
+def test_readme_says_how_many_lessons_there_are():
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     assert f"*Learn* has {len(SHIPPED)} lessons" in " ".join(readme.split())
 
 
-def test_the_teacher_s_plans_name_the_lessons_and_fill_their_minutes(tmp_path: Path) -> None:
+def test_the_teacher_s_plans_name_the_lessons_and_fill_their_minutes(tmp_path):
     notes = (Settings().lessons / "notes.html").read_text("utf-8")
     titles = {f"{number} · {one.title}" for number, one in enumerate(SHIPPED.values(), 1)}
     for minutes, plan in re.findall(r'<table data-minutes="(\d+)">(.*?)</table>', notes, re.DOTALL):
@@ -262,7 +260,7 @@ def test_the_teacher_s_plans_name_the_lessons_and_fill_their_minutes(tmp_path: P
     assert tab.lesson.sheet("") == notes and not tab.lesson.sheet("no-such-lesson")
 
 
-def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
+def test_every_lesson_leads_to_the_next(tmp_path):
     names = list(SHIPPED)
     for name, following in zip(names, [*names[1:], names[0]], strict=True):
         last = len(SHIPPED[name].pages) - 1
@@ -276,7 +274,7 @@ def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
     assert [shown.at["done"] for shown in (before, after)] == [False, True]
 
 
-def test_a_prediction_is_judged_and_no_guess_is_none(tmp_path: Path) -> None:
+def test_a_prediction_is_judged_and_no_guess_is_none(tmp_path):
     shared, one = app(tmp_path), SHIPPED["03-chance"]
     choices = view(shared, one, 1).choices
     judged = [view(shared, one, 1, guess, revealed=True).at["right"] for guess in (*choices, None)]
@@ -284,14 +282,14 @@ def test_a_prediction_is_judged_and_no_guess_is_none(tmp_path: Path) -> None:
     assert view(shared, one, 1, choices[1]).at["right"] is None, "before the reveal"
 
 
-def test_a_covered_run_does_not_say_that_its_baseline_is_missing(tmp_path: Path) -> None:
+def test_a_covered_run_does_not_say_that_its_baseline_is_missing(tmp_path):
     shared, one = app(tmp_path), SHIPPED["03-chance"]
     covered, whole = (json.loads(view(shared, one, number).feed.split("\n")[0]) for number in (0, len(one.pages) - 1))
     assert covered["baseline"] == learn_tab.COVERED and "baseline" not in whole
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
+def test_a_sheet_has_every_question_and_the_answers_apart(name):
     one, trace, beside = shipped(name)
     sheet = lessons.sheet(one, trace, beside)
     questions, answers = sheet.split("<section class='answers'>")
@@ -306,13 +304,13 @@ def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
     assert not any(paragraph in questions for made in later for paragraph in made.text)
 
 
-def test_every_lesson_belongs_to_a_group_and_groups_stand_together() -> None:
+def test_every_lesson_belongs_to_a_group_and_groups_stand_together():
     listed = [int(title.split(" · ")[0]) for group in learn_tab.groups(SHIPPED).values() for title, _ in group]
     assert listed == list(range(1, len(SHIPPED) + 1)) and all(one.group for one in SHIPPED.values())
 
 
 @pytest.mark.slow
-def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
+def test_lessons_without_a_recording_are_not_offered(tmp_path):
     wanted = tuple(dict.fromkeys(name for one in SHIPPED.values() for name in (one.method, one.beside) if name))
     everything = make(Settings(traces=gallery(tmp_path / "all", wanted)), FakeEngine())
     assert set(learn_tab.playable(everything, SHIPPED)) == set(SHIPPED)
@@ -323,7 +321,7 @@ def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("name", [one.name for one in Gallery(Settings().traces).of()])
-def test_a_recorded_run_asks_for_predictions_and_hides_what_it_asks(name: str) -> None:
+def test_a_recorded_run_asks_for_predictions_and_hides_what_it_asks(name):
     shared = make(Settings(), FakeEngine())
     if (one := learn_tab.course(shared).get(f"run-{name}")) is None:
         assert name in ("autoregressive", "llama_cpp_ngram", "vllm_eagle3"), "no drafts, or drafts that are not told in full"

@@ -1,14 +1,10 @@
 """The built page: what is public, what is bounded, and that it opens without a model or a recording."""
 
-from __future__ import annotations
-
 import html
 import inspect
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -28,23 +24,23 @@ from tests.support.pages.served import served
 
 
 @pytest.fixture(scope="module")
-def engine() -> FakeEngine:
+def engine():
     return FakeEngine(steps=20, pace=0.03)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Client]:
+def client(tmp_path_factory, engine):
     built, url = served(app(tmp_path_factory.mktemp("app"), engine))
     yield Client(url, verbose=False)
     built.close()
 
 
-def test_only_the_documented_endpoints_are_public(client: Client) -> None:
+def test_only_the_documented_endpoints_are_public(client):
     found = client.view_api(return_format="dict", print_info=False)
     assert set(found["named_endpoints"]) == {"/run", "/methods"} and not found["unnamed_endpoints"]
 
 
-def test_run_answers_with_the_whole_trace_file(client: Client) -> None:
+def test_run_answers_with_the_whole_trace_file(client):
     job = client.submit(method="stand", prompt="Say something.", baseline=True, parameters='{"nodes": 12}', api_name="/run")
     states = list(job)
     assert len(states) <= 3 and all('"kind":"end"' in state for state in states), "at its end and with its baseline"
@@ -52,7 +48,7 @@ def test_run_answers_with_the_whole_trace_file(client: Client) -> None:
     assert len(trace.steps) == 20 and trace.end.baseline is not None
 
 
-def test_the_about_tab_s_example_prints_the_whole_trace_file(client: Client) -> None:
+def test_the_about_tab_s_example_prints_the_whole_trace_file(client):
     example = about_tab.PROGRAMS.replace("http://127.0.0.1:7860", client.src).partition("<code>")[2].partition("</code>")[0]
     printed = subprocess.run(
         [sys.executable, "-c", html.unescape(example)], capture_output=True, text=True, timeout=120, check=True
@@ -71,13 +67,13 @@ def test_the_about_tab_s_example_prints_the_whole_trace_file(client: Client) -> 
         ({"parameters": "{"}, "must be a JSON object"),
     ],
 )
-def test_run_explains_what_is_wrong(client: Client, changes: dict[str, Any], said: str) -> None:
+def test_run_explains_what_is_wrong(client, changes, said):
     with pytest.raises(AppError) as caught:
         client.predict(**{"method": "stand", "prompt": "Hi", **changes}, api_name="/run")
     assert said in str(caught.value)
 
 
-def test_a_cancelled_call_frees_the_engine(client: Client, engine: FakeEngine) -> None:
+def test_a_cancelled_call_frees_the_engine(client, engine):
     before, engine.steps = engine.cancelled, 600
     job = client.submit(method="stand", prompt="Say something.", api_name="/run")
     for _ in range(200):
@@ -90,14 +86,14 @@ def test_a_cancelled_call_frees_the_engine(client: Client, engine: FakeEngine) -
     assert engine.most_running == 1 and engine.cancelled == before + 1
 
 
-def test_methods_are_listed_with_their_bounds(client: Client) -> None:
+def test_methods_are_listed_with_their_bounds(client):
     found = {one["name"]: one for one in client.predict(api_name="/methods")}
     assert {"autoregressive", "prompt_lookup", "stand"} <= set(found)
     nodes = next(one for one in found["stand"]["parameters"] if one["name"] == "nodes")
     assert (nodes["low"], nodes["high"]) == (0, 80)
 
 
-def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
+def test_the_page_opens_without_recordings(tmp_path):
     built = page.build(make(Settings(traces=tmp_path), FakeEngine()))
     labels = [block.label for block in built.blocks.values() if isinstance(block, gr.Tab)]
     assert labels == ["Text", "Vision-language", "Image", "Compare", "Methods", "Story", "Play", "Traces", "About"], (
@@ -105,7 +101,7 @@ def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
     )
 
 
-def test_launch_shares_and_serves_nothing() -> None:
+def test_launch_shares_and_serves_nothing():
     options = page.launch_options(make(Settings(max_upload_mb=3), FakeEngine()))
     assert options["show_error"] is False, "an exception that nobody foresaw does not reach the page in its words"
     assert options["share"] is False and options["run_history"] is False and options["ssr_mode"] is False
@@ -113,7 +109,7 @@ def test_launch_shares_and_serves_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources() -> None:
+def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources():
     stub = ROOT / "specviz" / "viewer" / "component.pyi"
     stub.unlink(missing_ok=True)
     script = "import sys, app; print({'torch', 'transformers', 'networkx'} & set(sys.modules))"
@@ -122,7 +118,7 @@ def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources()
 
 
 @pytest.mark.slow
-def test_opening_the_page_reads_only_the_steps_that_it_shows() -> None:
+def test_opening_the_page_reads_only_the_steps_that_it_shows():
     shared = make(Settings(), FakeEngine())
     page.build(shared)
     recordings = shared.archive.gallery.recordings
@@ -140,7 +136,7 @@ def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", targ
     return request_form.request(found, shared.settings)
 
 
-def test_a_draft_is_used_or_refused(tmp_path: Path) -> None:
+def test_a_draft_is_used_or_refused(tmp_path):
     shared = app(tmp_path)
     assert asked(shared, "speculative_sampling").draft is None
     for method in ("prompt_lookup", "stand", "autoregressive"):
@@ -157,7 +153,7 @@ def test_a_draft_is_used_or_refused(tmp_path: Path) -> None:
     ],
     ids=lambda given: "-".join(given),
 )  # fmt: skip
-def test_hostile_values_are_refused_in_a_sentence(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_hostile_values_are_refused_in_a_sentence(tmp_path, given):
     with pytest.raises(SpecvizError) as refused:
         asked(app(tmp_path), **given)
     assert len(str(refused.value)) < 1500
@@ -165,20 +161,20 @@ def test_hostile_values_are_refused_in_a_sentence(tmp_path: Path, given: dict[st
 
 @pytest.mark.parametrize("value", ["false", "true", "", 0, 1, None, []])
 @pytest.mark.parametrize("switch", api.SWITCHES)
-def test_a_switch_is_true_or_false_and_nothing_that_looks_like_it(tmp_path: Path, switch: str, value: Any) -> None:
+def test_a_switch_is_true_or_false_and_nothing_that_looks_like_it(tmp_path, switch, value):
     with pytest.raises(BadInput, match=f"{switch} is .*give true or false"):
         asked(app(tmp_path), **{switch: value})
 
 
-def test_every_switch_of_the_interface_is_checked(tmp_path: Path) -> None:
+def test_every_switch_of_the_interface_is_checked(tmp_path):
     with gr.Blocks() as page:
         api.register(app(tmp_path))
     run = next(function for function in page.fns.values() if function.api_name == "run")
-    given = inspect.signature(run.fn).parameters.values()  # type: ignore[arg-type]
+    given = inspect.signature(run.fn).parameters.values()
     assert {one.name for one in given if one.annotation == "bool"} == set(api.SWITCHES)
 
 
 @pytest.mark.parametrize("text", ["[]", "5", "{", "[" * 100_000, 5, "9" * 5000])
-def test_parameters_that_are_no_object_are_refused(tmp_path: Path, text: Any) -> None:
+def test_parameters_that_are_no_object_are_refused(tmp_path, text):
     with pytest.raises((gr.Error, SpecvizError)):
         asked(app(tmp_path), parameters=text)

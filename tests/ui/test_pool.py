@@ -1,7 +1,5 @@
 """Whatever turns a kept run into data or files goes through one pool: few at once, no server thread held, made once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -39,7 +37,7 @@ Ask = Callable[[gr.Blocks, AppState, str], Coroutine[Any, Any, Any]]
 
 
 def saved(kind: str) -> Ask:
-    def ask(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:
+    def ask(built, shared, name):
         files = downloads.Files(shared.archive, lambda scope: "here")
         query = urlencode({"run": name, "kind": kind}).encode()
         return files.answer(Request({"type": "http", "query_string": query, "headers": []}))
@@ -57,7 +55,7 @@ def uploaded(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, An
     file.write_text("\n".join(lines(sample_trace(4, seed=3))), encoding="utf-8")
     (button,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
     (take,) = (one.fn for one in built.fns.values() if (button._id, "upload") in one.targets)
-    taken: Coroutine[Any, Any, Any] = take(str(file), [], name, VISITOR)  # type: ignore[misc]
+    taken: Coroutine[Any, Any, Any] = take(str(file), [], name, VISITOR)
     return taken
 
 
@@ -83,28 +81,26 @@ def busy(shared: AppState, free: threading.Event) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, AppState]:
+def opened(tmp_path_factory):
     shared = app(tmp_path_factory.mktemp("app"))
     return page.build(shared), shared
 
 
 @pytest.mark.spread(5)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kept_run_is_read_in_the_pool_alone(
-    kind: str, opened: tuple[gr.Blocks, AppState], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_run_is_read_in_the_pool_alone(kind, opened, monkeypatch):
     built, shared = opened
     name = MINE + shared.archive.store.new(lines(sample_trace(4, method="prompt_lookup")))
     shared.archive.shared.keep(name.removeprefix(MINE), "a")  # an address may name it only then
     where = set[str]()
 
-    def noted(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(plain):
         return lambda *given, **more: (where.add(threading.current_thread().name), plain(*given, **more))[1]
 
     for parser in ("read_lines", "collect", "decoded"):
         monkeypatch.setattr(traces, parser, noted(getattr(traces, parser)))
 
-    async def asked() -> Any:
+    async def asked():
         free, before = threading.Event(), threading.active_count()
         busy(shared, free)
         answer = asyncio.ensure_future(KINDS[kind](built, shared, name))
@@ -120,15 +116,13 @@ def test_a_kept_run_is_read_in_the_pool_alone(
 ADDRESSES = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
 
 
-def test_while_jobs_hold_the_interpreter_another_visitor_is_answered(
-    opened: tuple[gr.Blocks, AppState], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_jobs_hold_the_interpreter_another_visitor_is_answered(opened, monkeypatch):
     """The attack of a review: one large run, and a hundred requests to save steps of it, each seconds of pure computing."""
     (built, shared), answered, late = opened, threading.Event(), threading.Event()
     name = MINE + shared.archive.store.new(lines(sample_trace(4)))
     read_lines = traces.read_lines
 
-    def slow(content: Any) -> Any:
+    def slow(content):
         while not answered.is_set() and not late.is_set():
             sum(range(1000))
         return read_lines(content)
@@ -137,14 +131,14 @@ def test_while_jobs_hold_the_interpreter_another_visitor_is_answered(
     (arrive,) = (number for number, one in built.fns.items() if one.api_name == "arrive")
     server = App.create_app(built, app_kwargs=page.launch_options(shared)["app_kwargs"])
 
-    def client(address: str) -> httpx.AsyncClient:
+    def client(address):
         transport = httpx.ASGITransport(server, client=(address, 1))
         return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120)
 
-    async def saved(attacker: httpx.AsyncClient, step: int) -> httpx.Response:
+    async def saved(attacker, step):
         return await attacker.get("/specviz/file", params={"run": name, "kind": "nodelink", "step": step})
 
-    async def visit() -> tuple[int, list[httpx.Response]]:
+    async def visit():
         async with client(ADDRESSES[0]) as one, client(ADDRESSES[1]) as other, client(ADDRESSES[2]) as visitor:
             asyncio.get_running_loop().call_later(60, late.set)
             attack = [asyncio.ensure_future(saved((one, other)[step % 2], 1 + step % 4)) for step in range(8)]
@@ -162,7 +156,7 @@ def test_while_jobs_hold_the_interpreter_another_visitor_is_answered(
     assert all(file.status_code == 200 for file in files)
 
 
-def test_an_address_has_half_of_the_places_and_who_finds_none_is_told_so() -> None:
+def test_an_address_has_half_of_the_places_and_who_finds_none_is_told_so():
     free, small = threading.Event(), Pool(1, 5)
     for _ in range(3):
         small.submit(lambda: free.wait(30), owner="one")
@@ -175,6 +169,6 @@ def test_an_address_has_half_of_the_places_and_who_finds_none_is_told_so() -> No
     free.set()
 
 
-def test_a_job_may_read_what_the_pool_reads() -> None:
+def test_a_job_may_read_what_the_pool_reads():
     one = Pool(1)
     assert asyncio.run(one.do(lambda: one.result(lambda: "inside"))) == "inside"

@@ -1,17 +1,12 @@
 """What sites that show links read of a page: the run of its address, and a picture of it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 from msgspec.structs import replace
 
 from specviz.trace import store
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from tests.support.fakes.ui import FakeEngine, app, recorded, written
 from tests.support.pages.served import served
@@ -20,12 +15,12 @@ META = re.compile(r'<meta (?:property|name)="((?:og|twitter):\w+)" content="([^"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> AppState:
+def shared(tmp_path_factory):
     return app(tmp_path_factory.mktemp("app"), FakeEngine())
 
 
 @pytest.fixture(scope="module")
-def url(shared: AppState) -> Iterator[str]:
+def url(shared):
     built, found = served(shared)
     yield found
     built.close()
@@ -39,7 +34,7 @@ def described(url: str, query: str = "", **headers: str) -> dict[str, str]:
     return dict(found)
 
 
-def test_a_link_to_a_run_has_its_title_text_and_picture(shared: AppState, url: str) -> None:
+def test_a_link_to_a_run_has_its_title_text_and_picture(shared, url):
     run = shared.archive.run("stand")
     found = described(url, "?trace=stand&step=3")
     assert found["og:title"] == f"{run.title} on {run.target}" and found["twitter:card"] == "summary_large_image"
@@ -50,12 +45,12 @@ def test_a_link_to_a_run_has_its_title_text_and_picture(shared: AppState, url: s
     assert described(url)["og:title"] != found["og:title"], "without a run it describes the first one"
 
 
-def test_behind_a_proxy_the_picture_has_the_address_that_visitors_use(url: str) -> None:
+def test_behind_a_proxy_the_picture_has_the_address_that_visitors_use(url):
     found = described(url, "?trace=stand", **{"x-forwarded-proto": "https"})
     assert found["og:image"].startswith("https://")
 
 
-def test_a_run_that_is_not_shared_or_not_there_is_not_described(shared: AppState, url: str) -> None:
+def test_a_run_that_is_not_shared_or_not_there_is_not_described(shared, url):
     name = MINE + shared.archive.store.new(written("stand").splitlines(), checked=True)
     for query in (f"?trace={name}", "?trace=nothing", '?trace="><script>alert(1)</script>'):
         assert described(url, query) == {}
@@ -63,7 +58,7 @@ def test_a_run_that_is_not_shared_or_not_there_is_not_described(shared: AppState
     assert httpx.get(f"{url}specviz/file", params={"kind": "card", "run": name}).status_code == 400
 
 
-def test_what_a_prompt_says_cannot_leave_its_tag(tmp_path: Path) -> None:
+def test_what_a_prompt_says_cannot_leave_its_tag(tmp_path):
     shared, trace = app(tmp_path, FakeEngine()), recorded("stand", 16)
     hostile = trace.replace(run=replace(trace.run, prompt='"><script>alert(2)</script>'))
     (tmp_path / "traces" / "stand.spectrace.jsonl").write_text(store.text(hostile), encoding="utf-8")

@@ -1,14 +1,12 @@
 """Each page has its own memory and its own stop; only runs open sessions, and whoever comes later ends nobody's run."""
 
-from __future__ import annotations
-
 import pytest
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.ui.access import PageSessions
 
 
-def test_two_pages_share_nothing() -> None:
+def test_two_pages_share_nothing():
     pages = PageSessions()
     one, two = pages.enter("one"), pages.enter("two")
     assert one is pages.enter("one") and one is not two and one.memory is not two.memory
@@ -17,7 +15,7 @@ def test_two_pages_share_nothing() -> None:
     assert first.is_set() and not second.is_set()
 
 
-def test_leaving_ends_the_run_and_forgets_the_page() -> None:
+def test_leaving_ends_the_run_and_forgets_the_page():
     pages = PageSessions()
     before = pages.enter("one")
     cancel = before.begin()
@@ -28,7 +26,7 @@ def test_leaving_ends_the_run_and_forgets_the_page() -> None:
     pages.leave(None)
 
 
-def test_newcomers_take_the_place_of_idle_pages_and_never_of_running_ones() -> None:
+def test_newcomers_take_the_place_of_idle_pages_and_never_of_running_ones():
     pages = PageSessions(most=3)
     running = pages.enter("one", "a").begin()
     for number in range(20):
@@ -36,7 +34,7 @@ def test_newcomers_take_the_place_of_idle_pages_and_never_of_running_ones() -> N
     assert len(pages) == 3 and pages.find("one") is not None and not running.is_set()
 
 
-def test_one_address_makes_room_among_its_own() -> None:
+def test_one_address_makes_room_among_its_own():
     pages = PageSessions(most=100, each=3)
     pages.enter("theirs", "b")
     for number in range(20):
@@ -45,7 +43,7 @@ def test_one_address_makes_room_among_its_own() -> None:
     assert pages.find("mine 16") is None and pages.find("mine 17") is not None
 
 
-def test_an_address_whose_pages_all_run_is_told_so_and_others_are_not() -> None:
+def test_an_address_whose_pages_all_run_is_told_so_and_others_are_not():
     pages = PageSessions(most=100, each=2)
     cancels = [pages.enter(name, "a").begin() for name in ("one", "two")]
     with pytest.raises(SpecvizError, match="2 runs are already waiting or running.* Try again when one of these runs is over"):
@@ -54,7 +52,7 @@ def test_an_address_whose_pages_all_run_is_told_so_and_others_are_not() -> None:
     assert not any(cancel.is_set() for cancel in cancels)
 
 
-def test_a_run_that_has_been_shown_is_idle() -> None:
+def test_a_run_that_has_been_shown_is_idle():
     pages = PageSessions(most=1)
     page = pages.enter("one")
     page.begin()
@@ -65,12 +63,12 @@ def test_a_run_that_has_been_shown_is_idle() -> None:
     assert pages.find("one") is None
 
 
-def test_a_call_without_a_session_is_refused() -> None:
+def test_a_call_without_a_session_is_refused():
     with pytest.raises(BadInput, match="reload"):
         PageSessions().enter(None)
 
 
-def test_turning_to_something_else_is_not_a_stop() -> None:
+def test_turning_to_something_else_is_not_a_stop():
     page = PageSessions().enter("one")
     cancel = page.begin()
     page.stop()

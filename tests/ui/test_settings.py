@@ -1,7 +1,5 @@
 """The environment variables mean what the table in settings.py says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from specviz.errors import BadInput
 from specviz.ui import settings
 
 
-def test_every_variable_is_read() -> None:
+def test_every_variable_is_read():
     found = settings.read(
         {
             "SPECVIZ_TARGET": "a/b", "SPECVIZ_DEVICE": "cpu", "SPECVIZ_MAX_NEW_TOKENS": "64", "SPECVIZ_MAX_WAITING": "3",
@@ -42,19 +40,19 @@ def test_every_variable_is_read() -> None:
     )
 
 
-def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise() -> None:
+def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise():
     assert not settings.read({"SPACE_ID": "me/app"}).any_model
     assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_ANY_MODEL": "1"}).any_model
 
 
-def test_runs_have_a_time_limit_where_strangers_ask_for_them() -> None:
+def test_runs_have_a_time_limit_where_strangers_ask_for_them():
     assert settings.read({}).max_seconds is None
     assert settings.read({"SPACE_ID": "me/app"}).max_seconds == 120
     assert settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).max_seconds == 120
     assert settings.read({"SPECVIZ_MAX_SECONDS": "9"}).max_seconds == 9
 
 
-def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for() -> None:
+def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for():
     space = {"SPACE_ID": "me/app", "SPACES_ZERO_GPU": "true"}
     assert settings.most_seconds(settings.read(space)) == 40 < settings.GPU_SECONDS
     assert settings.most_seconds(settings.read({**space, "SPECVIZ_MAX_SECONDS": "15"})) == 15
@@ -62,14 +60,14 @@ def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for() -> N
     assert settings.most_seconds(settings.read({})) is None
 
 
-def test_strangers_are_offered_what_any_machine_can_run() -> None:
+def test_strangers_are_offered_what_any_machine_can_run():
     assert settings.read({}).models == ()
     public = settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).models
     assert "smollm2-135m-instruct" in public and "emoji-64" in public and "scenes-vlm" in public and "qwen3-8b" not in public
     assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_MODELS": "qwen3-0.6b"}).models == ("qwen3-0.6b",)
 
 
-def test_a_space_stands_behind_a_proxy_that_names_visitors_and_others_say_so() -> None:
+def test_a_space_stands_behind_a_proxy_that_names_visitors_and_others_say_so():
     assert settings.read({"SPACE_ID": "me/app"}).proxied and not settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).proxied
     assert settings.read({"GRADIO_SERVER_NAME": "0.0.0.0", "SPECVIZ_PROXIED": "1"}).proxied
 
@@ -79,12 +77,12 @@ def test_a_space_stands_behind_a_proxy_that_names_visitors_and_others_say_so() -
     [("127.0.0.1", True), ("localhost", True), ("::1", True), ("[::1]", True), ("127.8.8.8", True)]
     + [("0.0.0.0", False), ("::", False), ("192.168.1.4", False), ("class.example.org", False)],
 )
-def test_strangers_choose_no_models_unless_asked_for(address: str, private: bool) -> None:
+def test_strangers_choose_no_models_unless_asked_for(address, private):
     assert settings.read({"GRADIO_SERVER_NAME": address}).any_model is private
     assert settings.read({"GRADIO_SERVER_NAME": address, "SPECVIZ_ANY_MODEL": "1"}).any_model
 
 
-def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
+def test_the_port_of_gradio_counts_where_there_is_no_other():
     assert settings.read({"GRADIO_SERVER_PORT": "7000"}).port == 7000
     assert settings.read({"GRADIO_SERVER_PORT": "7000", "PORT": "80"}).port == 80
 
@@ -96,7 +94,7 @@ def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
     + [("PORT", value) for value in ("abc", "null", "70000", "65536", "-1")] + [("GRADIO_SERVER_PORT", "http")]
     + [("SPECVIZ_MAX_SECONDS", "null"), ("SPECVIZ_ANY_MODEL", "yes"), ("SPECVIZ_PROXIED", "2"), ("SPECVIZ_DEVICE", "tpu")],
 )  # fmt: skip
-def test_a_value_that_makes_no_sense_is_named(variable: str, value: str) -> None:
+def test_a_value_that_makes_no_sense_is_named(variable, value):
     with pytest.raises(BadInput, match=f"{variable} is ") as refused:
         settings.read({variable: value})
     assert len(str(refused.value)) < 200

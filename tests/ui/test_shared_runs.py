@@ -1,7 +1,5 @@
 """A run is kept only once it is shared, within bounds, and found by nobody who has not its link."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -30,13 +28,13 @@ Share = Callable[[str], Response]
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppState:
+def shared(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     return app(tmp_path)
 
 
 @pytest.fixture
-def share(shared: AppState) -> Share:
+def share(shared):
     client = TestClient(Starlette(routes=[downloads.share_route(shared.archive, lambda scope: "here")]))
     return lambda name: client.post("/specviz/share", params={"run": name})
 
@@ -54,7 +52,7 @@ def forget(shared: AppState, name: str) -> None:
     shared.archive.store.drop(name.removeprefix(MINE))
 
 
-def test_nothing_is_kept_before_it_is_shared_and_then_the_run_alone(shared: AppState, share: Share) -> None:
+def test_nothing_is_kept_before_it_is_shared_and_then_the_run_alone(shared, share):
     name, other = stored(shared), stored(shared, seed=1)
     assert not shared.archive.shared.folder.exists()
     answer = share(name)
@@ -69,7 +67,7 @@ def test_nothing_is_kept_before_it_is_shared_and_then_the_run_alone(shared: AppS
         asyncio.run(shared.archive.recall(other, "there"))
 
 
-def test_a_run_is_deleted_when_its_days_are_over(shared: AppState, share: Share) -> None:
+def test_a_run_is_deleted_when_its_days_are_over(shared, share):
     name = stored(shared)
     share(name)
     (path,) = kept(shared)
@@ -81,7 +79,7 @@ def test_a_run_is_deleted_when_its_days_are_over(shared: AppState, share: Share)
 
 
 @pytest.mark.parametrize("key", ["", "x", "../settings", "a" * 24, "*", "x/../y", "\0", "\ud800", "a" * 5000])
-def test_a_key_that_nobody_was_given_finds_nothing(shared: AppState, share: Share, key: str) -> None:
+def test_a_key_that_nobody_was_given_finds_nothing(shared, share, key):
     share(stored(shared))
     with pytest.raises(BadInput, match="no longer kept"):
         asyncio.run(shared.archive.recall(MINE + key, "there"))
@@ -91,22 +89,20 @@ def test_a_key_that_nobody_was_given_finds_nothing(shared: AppState, share: Shar
 
 
 @pytest.mark.parametrize("name", ["", "mine:guess", "stand", "../x", "mine:../x", "mine:" + "a" * 24])
-def test_only_a_stored_run_can_be_shared(shared: AppState, share: Share, name: str) -> None:
+def test_only_a_stored_run_can_be_shared(shared, share, name):
     answer = share(name)
     assert answer.status_code == 400 and answer.text.endswith(".")
     assert not shared.archive.shared.folder.exists()
 
 
-def test_a_run_that_is_going_on_and_one_that_is_too_large_are_refused(
-    shared: AppState, share: Share, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_going_on_and_one_that_is_too_large_are_refused(shared, share, monkeypatch):
     assert "not over yet" in share(stored(shared, ended=False)).text
     monkeypatch.setattr(shared_runs, "LARGEST", 1000)
     answer = share(stored(shared))
     assert answer.status_code == 400 and "exceeds" in answer.text and not kept(shared)
 
 
-def test_the_least_recently_opened_go_first(tmp_path: Path) -> None:
+def test_the_least_recently_opened_go_first(tmp_path):
     store = TraceStore()
     runs = SharedRuns(store, tmp_path / "shared", 7, most_runs=2)
     keys = [store.new(lines(sample_trace(3, seed)), checked=True) for seed in range(3)]
@@ -122,7 +118,7 @@ def test_the_least_recently_opened_go_first(tmp_path: Path) -> None:
     assert not any(runs.until(key) for key in keys)
 
 
-def test_one_address_shares_so_many_an_hour_and_others_still_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_address_shares_so_many_an_hour_and_others_still_can(tmp_path, monkeypatch):
     store = TraceStore()
     runs = SharedRuns(store, tmp_path / "shared", 7, each=2)
     key = store.new(lines(sample_trace(3)), checked=True)
@@ -136,7 +132,7 @@ def test_one_address_shares_so_many_an_hour_and_others_still_can(tmp_path: Path,
     assert runs.keep(key, "here")
 
 
-def test_an_app_that_keeps_no_runs_says_so(tmp_path: Path) -> None:
+def test_an_app_that_keeps_no_runs_says_so(tmp_path):
     store = TraceStore()
     runs = SharedRuns(store, tmp_path / "shared", 0)
     with pytest.raises(BadInput, match="0 days"):
@@ -144,20 +140,20 @@ def test_an_app_that_keeps_no_runs_says_so(tmp_path: Path) -> None:
     assert not runs.folder.exists()
 
 
-def test_sharing_takes_turns_like_every_costly_request(shared: AppState) -> None:
+def test_sharing_takes_turns_like_every_costly_request(shared):
     assert kind({"type": "http", "method": "POST", "path": f"/{downloads.SHARE}"}) is EVENT
     paths = [route.path for route in page.launch_options(shared)["app_kwargs"]["routes"]]
     assert f"/{downloads.SHARE}" in paths
 
 
-def test_a_link_shows_its_run_with_a_date_and_one_that_is_over_says_so(shared: AppState, share: Share) -> None:
+def test_a_link_shows_its_run_with_a_date_and_one_that_is_over_says_so(shared, share):
     name = stored(shared)
     until = share(name).text
     forget(shared, name)
     built = page.build(shared)
     tabs: Any = next(handler.fn.__self__ for handler in built.fns.values() if getattr(handler.fn, "__name__", "") == "arrive")
 
-    def opened() -> dict[str, Any]:
+    def opened():
         visit = SimpleNamespace(**{**vars(VISITOR), "query_params": {"trace": name}})
         updates = asyncio.run(tabs.arrive("", visit, [], [], []))
         return {label: updates.get(getattr(tabs.by_id["text"], label)) for label in ("stage", "banner", "run_name")}
@@ -170,10 +166,10 @@ def test_a_link_shows_its_run_with_a_date_and_one_that_is_over_says_so(shared: A
     assert "no longer kept" in found["banner"].value and found["stage"] is None and found["run_name"] == "token_recycling"
 
 
-def test_another_site_frames_a_recorded_or_a_shared_run_and_no_other(shared: AppState, share: Share) -> None:
+def test_another_site_frames_a_recorded_or_a_shared_run_and_no_other(shared, share):
     client = TestClient(Starlette(routes=[downloads.route(shared.archive, lambda scope: "here")]))
 
-    def framed(name: str) -> Response:
+    def framed(name):
         return client.get("/specviz/file", params={"run": name, "kind": "embed", "step": "3"})
 
     name = stored(shared)

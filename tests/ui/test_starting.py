@@ -1,7 +1,5 @@
 """The app starts wherever it can; where it cannot, one sentence says what to change."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket
@@ -18,7 +16,7 @@ from specviz.ui import before_gradio, settings
 
 
 @pytest.fixture(autouse=True)
-def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def uploads(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "models"))
 
@@ -27,7 +25,7 @@ def started(**environment: str) -> settings.Settings:
     return settings.check(settings.read(environment))
 
 
-def test_an_app_without_any_variable_starts() -> None:
+def test_an_app_without_any_variable_starts():
     assert started() == settings.Settings()
 
 
@@ -43,12 +41,12 @@ def test_an_app_without_any_variable_starts() -> None:
         ("SPECVIZ_LESSONS", "/dev/null", "SPECVIZ_LESSONS names '/dev/null'"),
     ],
 )
-def test_what_cannot_be_used_is_named(variable: str, value: str, said: str) -> None:
+def test_what_cannot_be_used_is_named(variable, value, said):
     with pytest.raises(SpecvizError, match=said):
         started(**{variable: value})
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_that_is_taken_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SpecvizError, match=f"cannot listen on port {port} of 127.0.0.1 .* Set PORT to a free port"):
@@ -56,16 +54,14 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 @pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below"])
-def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder, monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", folder)
     with pytest.raises(SpecvizError, match=f"The upload folder {folder} .* GRADIO_TEMP_DIR"):
         started()
 
 
 @pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below", ""])
-def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
-    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_cache_that_cannot_be_written_is_named_once_and_starts(folder, monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("SPECVIZ_CACHE", folder or str(tmp_path))
     started()
     said = [record.getMessage() for record in caplog.records]
@@ -73,14 +69,14 @@ def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
     assert all(f"The cache folder {folder} cannot be written" in text and "SPECVIZ_CACHE" in text for text in said)
 
 
-def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys):
     with pytest.raises(SystemExit) as ended, settings.explained():
         started(PORT="abc")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "The environment variable PORT is 'abc'; give a whole number from 1 to 65,535.\n"
 
 
-def test_the_environments_proxies_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_proxies_are_left_out_and_come_back(monkeypatch):
     monkeypatch.setenv("no_proxy", "intranet.example")
     monkeypatch.delenv("NO_PROXY", raising=False)
     with before_gradio.without_proxies():
@@ -99,7 +95,7 @@ runpy.run_path("app.py", run_name="__main__")
 
 
 @pytest.mark.slow
-def test_the_whole_app_starts_whatever_proxies_are_named_and_without_a_cache() -> None:
+def test_the_whole_app_starts_whatever_proxies_are_named_and_without_a_cache():
     nowhere = "http://127.0.0.1:9"
     proxies = {
         "HTTP_PROXY": nowhere,
@@ -116,13 +112,13 @@ def test_the_whole_app_starts_whatever_proxies_are_named_and_without_a_cache() -
 
 
 @pytest.mark.slow
-def test_an_argument_is_refused_and_the_variable_named() -> None:
+def test_an_argument_is_refused_and_the_variable_named():
     asked = [sys.executable, "app.py", "--port", "80"]
     done = subprocess.run(asked, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (2, "") and "`GRADIO_SERVER_PORT=8080 python app.py`" in done.stderr
 
 
-def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch):
     seen: list[tuple[float, int]] = []
     page = SimpleNamespace(
         launch=lambda **options: seen.append((sys.getswitchinterval(), gc.get_threshold()[2])), block_thread=lambda: None
@@ -168,7 +164,7 @@ def on_a_space(stub: Path, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_long(tmp_path: Path) -> None:
+def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_long(tmp_path):
     (tmp_path / "spaces.py").write_text(STUB)
     said = on_a_space(tmp_path, SPACES_ZERO_GPU="true", SPACE_ID="me/app").splitlines()
     assert "duration 60" in said and "answers 200 True False" in said
@@ -176,7 +172,7 @@ def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_lo
 
 
 @pytest.mark.slow
-def test_a_space_with_hardware_of_its_own_asks_for_no_such_package(tmp_path: Path) -> None:
+def test_a_space_with_hardware_of_its_own_asks_for_no_such_package(tmp_path):
     (tmp_path / "spaces.py").write_text("raise ImportError('not asked for')")
     said = on_a_space(tmp_path, SPACE_ID="me/app", SPECVIZ_DEVICE="cpu").splitlines()
     assert "answers 200 False False" in said and any(line.startswith("says Runs on ") for line in said)

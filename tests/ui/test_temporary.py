@@ -1,7 +1,5 @@
 """Uploads lie in a folder of this process alone, which is swept by age and gone when the process ends, however it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -41,7 +39,7 @@ def started(base: Path, how: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.parametrize("how", ["end", "fault", "terminate"])
-def test_the_folder_goes_with_its_process(how: str, tmp_path: Path) -> None:
+def test_the_folder_goes_with_its_process(how, tmp_path):
     process, folder = started(tmp_path, "wait" if how == "terminate" else how)
     if how == "terminate":
         process.terminate()
@@ -49,9 +47,7 @@ def test_the_folder_goes_with_its_process(how: str, tmp_path: Path) -> None:
     assert not folder.exists() and not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_has_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_has_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(before_gradio, "STARTING", -1.0)
     living, used = started(tmp_path, "wait")
     killed, left = started(tmp_path, "wait")
@@ -66,7 +62,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one
     living.wait(30)
 
 
-def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path: Path) -> None:
+def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path):
     names = ["tmpbroken", "a/upload.jsonl", before_gradio.LOCK]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -77,13 +73,13 @@ def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path: Path) -> None
     assert list(tmp_path.rglob("*")) == [tmp_path / before_gradio.LOCK]
 
 
-def test_a_running_app_sweeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_app_sweeps_its_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(before_gradio.VARIABLE, str(tmp_path))
     monkeypatch.setattr(before_gradio, "EVERY", 0.01)
     swept = list[Any]()
     monkeypatch.setattr(before_gradio, "sweep", lambda *given: swept.append(given))
 
-    async def live() -> None:
+    async def live():
         async with before_gradio.swept(None):
             while not swept:
                 await asyncio.sleep(0.01)

@@ -1,7 +1,5 @@
 """Uploads are read a few at a time and within bounds, and whatever goes wrong is said without a path of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path
@@ -26,13 +24,13 @@ def reader_of(store: TraceStore, pool: Pool | None = None, seconds: float = arch
 class Gate:
     """Stands in for the reading of a file: counts who is in, and lets nobody out before it is told to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.free = threading.Event()
         self.inside = self.most = self.reads = 0
         self.lock = threading.Lock()
         whole = traces.rewritten
 
-        def rewritten(content: bytes):  # type: ignore[no-untyped-def]
+        def rewritten(content):
             with self.lock:
                 self.inside += 1
                 self.reads += 1
@@ -61,13 +59,13 @@ async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
-def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_are_read_at_once_than_there_are_readers(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
     found = asyncio.run(all_of(reader_of(TraceStore(), Pool(2)), files(tmp_path, 9), gate))
     assert gate.most == 2 and all(isinstance(one, str) for one in found)
 
 
-def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
     gate.free.set()
     store = TraceStore(max_traces=1)
@@ -79,14 +77,14 @@ def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path
     assert asyncio.run(reader.open(one)).removeprefix("mine:") in store and gate.reads == 3
 
 
-def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> None:
+def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path):
     store = TraceStore()
     with pytest.raises(BadInput, match="the limit of this app"):
         asyncio.run(reader_of(store, seconds=0.0).open(files(tmp_path, 1)[0]))
     assert len(store._entries) == 0
 
 
-def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
+def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path):
     reader = reader_of(TraceStore(), Pool(1))
     bad = tmp_path / "bad.spectrace.jsonl"
     bad.write_text("{}", encoding="utf-8")
@@ -95,7 +93,7 @@ def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
     assert not reader.pool.jobs
 
 
-def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
+def test_no_error_of_an_upload_names_a_path(tmp_path):
     gone = tmp_path / "gone.spectrace.jsonl"
     with pytest.raises(BadInput) as trace:
         asyncio.run(reader_of(TraceStore()).open(gone))
@@ -108,7 +106,7 @@ def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
     assert not [one for one in told if str(tmp_path) in one or "gone" in one or "Errno" in one]
 
 
-def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:
+def test_a_kept_run_is_told_from_its_ends_alone(tmp_path):
     shared = app(tmp_path)
     for ended in (True, False):
         trace = sample_trace(5, ended=ended)

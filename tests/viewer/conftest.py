@@ -1,19 +1,16 @@
 """Running the viewer's script under node, without a browser."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from specviz.viewer import bundle
-from tests.support.viewer.node import Evaluate, Node
+from tests.support.viewer.node import Node
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluate]:
+def node(tmp_path_factory):
     """``node(body, given)`` runs the body of a JavaScript function, with ``given`` at hand."""
     program = shutil.which("node")
     if program is None:

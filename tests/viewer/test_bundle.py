@@ -1,7 +1,5 @@
 """What travels to the page: a script and a stylesheet that are safe to inline and ask nothing of the network."""
 
-from __future__ import annotations
-
 import gzip
 import re
 
@@ -11,18 +9,17 @@ from specviz import palette
 from specviz.figures.theme import figure
 from specviz.ui import theme as page
 from specviz.viewer import bundle
-from tests.support.viewer.node import Evaluate
 
 WHOLE = "".join(map(bundle.script, ("", *bundle.LATER)))
 
 
-def test_the_script_is_safe_to_inline() -> None:
+def test_the_script_is_safe_to_inline():
     assert "</script" not in WHOLE.lower()
     assert "<!--" not in WHOLE
     assert bundle.style().count("{") == bundle.style().count("}")
 
 
-def test_text_never_becomes_markup() -> None:
+def test_text_never_becomes_markup():
     sources = "".join(path.read_text(encoding="utf-8") for path in bundle.SOURCES)
     for way in (
         "innerHTML",
@@ -37,14 +34,14 @@ def test_text_never_becomes_markup() -> None:
         assert way not in sources
 
 
-def test_nothing_asks_the_network() -> None:
+def test_nothing_asks_the_network():
     addresses = set(re.findall(r"https?://[^\s\"'`)]+", WHOLE))
     assert addresses == {"http://www.w3.org/2000/svg", "https://arxiv.org/abs/"}, "the latter is a link that a visitor follows"
     for way in ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "@import", "import("):
         assert way not in WHOLE
 
 
-def test_every_file_is_in_the_bundle_and_small() -> None:
+def test_every_file_is_in_the_bundle_and_small():
     sheets = {path.relative_to(bundle.HERE).with_suffix("").as_posix() for path in bundle.HERE.rglob("*.css")}
     lazy = ("play", "field", "reading", "story")
     assert sheets == {*bundle.STYLES["sheets"], *(sheet for part in lazy for sheet in bundle.STYLES[part])}
@@ -61,11 +58,11 @@ def test_every_file_is_in_the_bundle_and_small() -> None:
     assert "sv-read-" not in bundle.script() and len(gzip.compress(bundle.script("reading").encode())) < 6_000
 
 
-def test_slimming_takes_comments_only() -> None:
+def test_slimming_takes_comments_only():
     assert bundle._slim("  // gone\n  a(); // gone\n/* gone\n too */\nb('//x', ' // y');\n") == "a();\nb('//x', ' // y');\n"
 
 
-def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing() -> None:
+def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing():
     sheets = "".join(path.read_text(encoding="utf-8") for path in bundle.HERE.rglob("*.css"))
     assert re.findall(r"#[0-9a-fA-F]{3,8}\b", sheets) == []
     scripts = "".join(path.read_text(encoding="utf-8") for path in bundle.SOURCES)
@@ -75,7 +72,7 @@ def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_mi
 
 
 @pytest.mark.parametrize("mode", palette.THEMES)
-def test_stage_page_and_figures_have_the_same_colours(mode: str) -> None:
+def test_stage_page_and_figures_have_the_same_colours(mode):
     theme = palette.THEMES[mode]
     stage = dict(re.findall(r"--sv-([a-z-]+):([^;}]+)", bundle.style().splitlines()[mode == "dark"]))
     around = {"light": page.LIGHT, "dark": page.DARK}[mode]
@@ -89,7 +86,7 @@ def test_stage_page_and_figures_have_the_same_colours(mode: str) -> None:
         assert stage[name] == around[called] == getattr(theme, color)
 
 
-def test_stage_and_figures_call_a_verdict_the_same(node: Evaluate) -> None:
+def test_stage_and_figures_call_a_verdict_the_same(node):
     long, short = node("return [given.map(labels.of), modules.generated.LEGEND];", list(palette.LABELS))
     assert dict(zip(palette.LABELS, long, strict=True)) == palette.LABELS
     assert short == palette.LEGEND

@@ -1,7 +1,5 @@
 """The Gradio component: made once and fed text."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.viewer import cases
@@ -11,7 +9,7 @@ pytest.importorskip("gradio")
 from specviz.viewer.component import Stage
 
 
-def test_its_template_never_changes_with_the_value() -> None:
+def test_its_template_never_changes_with_the_value():
     stage = Stage(cases.trace(cases.chain(0)))
     config = stage.get_config()
     assert "${" not in config["html_template"] and "{{" not in config["html_template"]
@@ -19,7 +17,7 @@ def test_its_template_never_changes_with_the_value() -> None:
     assert config["apply_default_css"] is False
 
 
-def test_words_that_look_like_markup_pass_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_words_that_look_like_markup_pass_without_a_warning(recwarn):
     text = cases.trace(cases.hostile())
     assert Stage(text).postprocess(text) == text
     assert Stage().postprocess(None) == ""

@@ -1,12 +1,8 @@
 """All methods on one clock: the order of the lanes, what is in sight, and where two runs draft from the same text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
-
-from tests.support.viewer.node import Evaluate
 
 LANES = 'const lanes = modules["field/lanes"]; const runs = given.map(lanes.prepare);'
 MS = 1_000_000
@@ -39,12 +35,12 @@ OTHER = run("Another", (20, "a b"), (20, "c x y z"), plain=8, tau=1.0, promise="
         ("time", "nothing", []),
     ],
 )
-def test_lanes_are_sorted_and_found_by_name_and_promise(node: Evaluate, by: str, query: str, found: list[str]) -> None:
+def test_lanes_are_sorted_and_found_by_name_and_promise(node, by, query, found):
     body = LANES + f"return lanes.ordered(runs, '{by}', '{query}').map(({{ title }}) => title);"
     assert node(body, [OTHER, FAST, SLOW]) == found
 
 
-def test_the_baseline_is_the_timed_run_of_median_length(node: Evaluate) -> None:
+def test_the_baseline_is_the_timed_run_of_median_length(node):
     found = node(
         LANES + "const one = lanes.baseline(given); return [one.total, one.steps.length, one.speedup];", [OTHER, FAST, SLOW]
     )
@@ -52,7 +48,7 @@ def test_the_baseline_is_the_timed_run_of_median_length(node: Evaluate) -> None:
     assert node(LANES + "return lanes.baseline(given);", [run("Untimed", (10, "a"))]) is None
 
 
-def test_a_time_and_a_token_belong_to_the_step_that_they_fall_into(node: Evaluate) -> None:
+def test_a_time_and_a_token_belong_to_the_step_that_they_fall_into(node):
     times = "given[0].at.map((ms) => lanes.stepAt(runs[0], ms * 1e6))"
     tokens = "given[0].token.map((one) => lanes.stepOf(runs[0].upto, one))"
     body = LANES + f"return [{times}, {tokens}];"
@@ -60,7 +56,7 @@ def test_a_time_and_a_token_belong_to_the_step_that_they_fall_into(node: Evaluat
     assert found == [[0, 0, 1, 2, 2], [0, 0, 1, 2, 2]]
 
 
-def test_two_runs_are_compared_where_both_draft_after_the_same_text(node: Evaluate) -> None:
+def test_two_runs_are_compared_where_both_draft_after_the_same_text(node):
     body = LANES + "return lanes.together(runs[0], runs[1]);"
     alike = run("Alike", (1, "a b c"), (1, "d"), (1, "e"), (1, "f"))
     assert node(body, [FAST, alike]) == [0, 3, 5]
@@ -69,7 +65,7 @@ def test_two_runs_are_compared_where_both_draft_after_the_same_text(node: Evalua
     assert node(body, [FAST, SLOW]) == [0]
 
 
-def test_the_view_stays_within_the_clock_and_zooms_around_a_time(node: Evaluate) -> None:
+def test_the_view_stays_within_the_clock_and_zooms_around_a_time(node):
     body = (
         LANES
         + "return [[2, 50], [0.1, 50], [2, 0], [1e9, 100]].map(([by, at]) => lanes.zoomed({ from: 0, span: 100 }, by, at, 100));"

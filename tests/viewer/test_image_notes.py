@@ -1,7 +1,5 @@
 """What the viewer makes of image runs: codes and colours, cells by verdict, distortion, and judging a step again."""
 
-from __future__ import annotations
-
 import base64
 import collections
 import io
@@ -14,7 +12,6 @@ from PIL import Image
 from specviz.trace import store
 from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.viewer import cases
-from tests.support.viewer.node import Evaluate
 
 READ = """
 const [codes, distortion, relaxed] = ["kit/codes", "run/distortion", "notes/relaxed"].map((name) => modules[name]);
@@ -28,7 +25,7 @@ def told(method: str) -> dict[str, object]:
     return {"text": "".join(line + "\n" for line in store.lines(image_trace(method)))}
 
 
-def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) -> None:
+def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node):
     body = (
         READ
         + """
@@ -44,7 +41,7 @@ def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) ->
     assert (x, y) == pytest.approx([place / 65535 for place in places], abs=1e-4)
 
 
-def test_a_code_s_patch_is_a_picture_of_its_pixels(node: Evaluate) -> None:
+def test_a_code_s_patch_is_a_picture_of_its_pixels(node):
     book = image_trace("lantern_pp").run.codebook
     pixels = base64.b64decode(book.patches)
     side = round((len(pixels) / 3 / book.size) ** 0.5)
@@ -55,7 +52,7 @@ def test_a_code_s_patch_is_a_picture_of_its_pixels(node: Evaluate) -> None:
 
 
 @pytest.mark.parametrize("patches", ["", "AAAA", "***"])
-def test_without_whole_patches_codes_keep_their_numbers(node: Evaluate, patches: str) -> None:
+def test_without_whole_patches_codes_keep_their_numbers(node, patches):
     trace = image_trace("lantern_pp")
     run = replace(trace.run, codebook=replace(trace.run.codebook, patches=patches))
     text = "".join(line + "\n" for line in store.lines(replace(trace, run=run)))
@@ -63,14 +60,14 @@ def test_without_whole_patches_codes_keep_their_numbers(node: Evaluate, patches:
     assert node(READ + body, {"text": text}) == [["after “#7”"], None]
 
 
-def test_a_damaged_codebook_draws_grey_and_breaks_nothing(node: Evaluate) -> None:
+def test_a_damaged_codebook_draws_grey_and_breaks_nothing(node):
     body = "return modules['kit/codes'].of({ codebook: { size: 9, places: '***', colours: 'x' } });"
     assert node(body) is None
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("method", ["lantern_pp", "lantern"])
-def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node: Evaluate, method: str) -> None:
+def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node, method):
     body = (
         READ
         + """
@@ -88,7 +85,7 @@ def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node: Ev
     assert len(wrong) <= 1, "numbers are rounded to five digits in the file, which may tip a uniform draw"
 
 
-def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node: Evaluate) -> None:
+def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node):
     body = (
         READ
         + """
@@ -107,7 +104,7 @@ def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node: Evaluate) ->
     assert loosened
 
 
-def test_distortion_is_the_mass_moved_by_relaxed_codes(node: Evaluate) -> None:
+def test_distortion_is_the_mass_moved_by_relaxed_codes(node):
     trace = image_trace("lantern")
     moved = 0.0
     for step in trace.steps:
@@ -127,7 +124,7 @@ def test_distortion_is_the_mass_moved_by_relaxed_codes(node: Evaluate) -> None:
     assert node(READ + "return distortion.until(trace, trace.steps.length - 1);", told("autoregressive")) is None
 
 
-def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
+def test_a_limit_is_only_called_proven_where_it_is(node):
     """The exact residual above temperature 0: 1 - 1/lambda; the published code's form has no bound, nor has temperature 0."""
     body = (
         READ
@@ -153,7 +150,7 @@ def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
-def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node: Evaluate, method: str) -> None:
+def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node, method):
     body = (
         READ
         + """
@@ -176,7 +173,7 @@ JUDGED = {"node": 1, "p": 0.3, "q": 1.0, "limit": 0.4, "count": 1, "moved": 0.3,
 NOTE = {"type": "relaxed", "form": "exact", "delta": 0.4, "k": 2, "nodes": [JUDGED]}
 
 
-def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> None:
+def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node):
     """Under a stricter limit the accepted child fails, and the next one was never asked about."""
     step = cases.step(0, [[*one, None, None][:7] + [0.5] for one in SIBLINGS], [1], [1, 9, "d", 0.4, "target"], notes=[NOTE])
     body = """
@@ -192,7 +189,7 @@ def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> 
     assert stricter == [{"path": [], "count": 0, "unsure": True}, {"kept": [], "lost": [1]}]
 
 
-def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parameter(node: Evaluate) -> None:
+def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parameter(node):
     body = """
     const relaxed = modules["notes/relaxed"];
     const [first, second] = [{}, {}];
@@ -203,7 +200,7 @@ def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parame
 
 
 @pytest.mark.parametrize("rule", ["match", "greedy", "relaxed"])
-def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever_the_rule(node: Evaluate, rule: str) -> None:
+def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever_the_rule(node, rule):
     tried = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(1, "c", "rejected")]
     steps = [
         cases.step(0, tried, [1], [1, 9, "d", 0.4, "target"], rule=rule),
@@ -216,7 +213,7 @@ def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever
     assert node(body, steps) == [["accepted", "resampled"], ["accepted", "bonus"]]
 
 
-def test_only_cells_behind_the_first_change_have_a_stale_entry(node: Evaluate) -> None:
+def test_only_cells_behind_the_first_change_have_a_stale_entry(node):
     body = """
     const islands = modules["notes/local_verification"];
     const cells = [0, 0, 1, 0, 2, 0].map((wave, at) => ({ id: at + 1, wave }));

@@ -1,14 +1,11 @@
 """Where the tree's nodes go: nothing overlaps, big trees shrink, then collapse, long chains turn at the row's end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import drawn, overlaps
-from tests.support.viewer.node import Evaluate
 
 SMALL = [
     cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7), cases.node(0, " c", "rejected", 0.2, 0.1),
@@ -31,7 +28,7 @@ SMALL = [
         (cases.hostile(), {"width": 360}),
     ],
 )
-def test_no_node_covers_another(node: Evaluate, step: dict[str, Any], room: dict[str, Any]) -> None:
+def test_no_node_covers_another(node, step, room):
     made = drawn(node, step, **room)
     assert overlaps(made["items"]) == []
     for item in made["items"]:
@@ -39,20 +36,20 @@ def test_no_node_covers_another(node: Evaluate, step: dict[str, Any], room: dict
         assert item["y"] - item["h"] / 2 >= 0 and item["y"] + item["h"] / 2 <= made["height"] + 1
 
 
-def test_the_accepted_path_is_one_straight_line(node: Evaluate) -> None:
+def test_the_accepted_path_is_one_straight_line(node):
     made = drawn(node, cases.bushy(1), height=500)
     path = [item for item in made["items"] if item["on"] or item["id"] == 0]
     assert len(path) == 4
     assert len({item["y"] for item in path}) == 1
 
 
-def test_a_small_tree_is_written_out_in_full(node: Evaluate) -> None:
+def test_a_small_tree_is_written_out_in_full(node):
     made = drawn(node, cases.step(0, SMALL, [1], [1, 9, " f", 0.5, "target"]))
     assert made["form"] == "full"
     assert {item["label"] for item in made["items"]} == {"·a", "·b", "·c", "·d", "·e", "·f"}
 
 
-def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> None:
+def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node):
     step = cases.wide()
     made = drawn(node, step)
     assert len(made["items"]) <= 400
@@ -64,7 +61,7 @@ def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> Non
     }
 
 
-def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
+def test_opening_a_count_shows_what_it_hid(node):
     body = """
     const step = parseStep(given);
     const chosen = (opened) => [...layout.choose(step, 400, new Set(opened)).items.values()];
@@ -75,7 +72,7 @@ def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
     assert after == 30 > before
 
 
-def test_a_long_chain_turns_at_the_end_of_its_row(node: Evaluate) -> None:
+def test_a_long_chain_turns_at_the_end_of_its_row(node):
     made = drawn(node, cases.chain(0), width=700)
     assert made["form"] == "bands"
     assert made["width"] <= 701
@@ -86,7 +83,7 @@ def test_a_long_chain_turns_at_the_end_of_its_row(node: Evaluate) -> None:
     assert bonus["x"] == beside["x"] and bonus["y"] > beside["y"]
 
 
-def test_a_deep_tree_with_few_branches_is_cut_into_bands_that_fit(node: Evaluate) -> None:
+def test_a_deep_tree_with_few_branches_is_cut_into_bands_that_fit(node):
     """A path of forty tokens, a branch of three beside every fifth of them."""
     nodes, path = [cases.node(-1, " a", "root")], [0]
     for _ in range(40):
@@ -108,7 +105,7 @@ def test_a_deep_tree_with_few_branches_is_cut_into_bands_that_fit(node: Evaluate
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("index", range(6))
-def test_eighty_nodes_fit_a_small_projector(node: Evaluate, index: int) -> None:
+def test_eighty_nodes_fit_a_small_projector(node, index):
     made = drawn(node, cases.bushy(index), width=712, height=244)
     assert (round(made["width"]), round(made["height"])) == (712, 244)
     judged = [item for item in made["items"] if item["on"] or item["kind"] == "bonus"]
@@ -116,7 +113,7 @@ def test_eighty_nodes_fit_a_small_projector(node: Evaluate, index: int) -> None:
     assert overlaps(made["items"]) == []
 
 
-def test_every_drawn_node_hangs_from_a_drawn_parent(node: Evaluate) -> None:
+def test_every_drawn_node_hangs_from_a_drawn_parent(node):
     made = drawn(node, cases.wide())
     ids = {item["id"] for item in made["items"]}
     assert len(made["edges"]) == len(ids) - 1
@@ -134,7 +131,7 @@ def pruned(many: int, kept: int = 30) -> dict[str, Any]:
     return cases.step(0, nodes, [1], [1, 9, " end", 0.5, "target"])
 
 
-def test_many_pruned_nodes_become_one_count_where_they_would_take_the_others_words(node: Evaluate) -> None:
+def test_many_pruned_nodes_become_one_count_where_they_would_take_the_others_words(node):
     made = drawn(node, pruned(90), width=700, height=330)
     chips = [item for item in made["items"] if item["kind"] == "chip"]
     assert [(chip["label"], chip["hidden"], chip["parent"]) for chip in chips] == [("90 pruned", 90, 0)]
@@ -142,13 +139,13 @@ def test_many_pruned_nodes_become_one_count_where_they_would_take_the_others_wor
     assert overlaps(made["items"]) == []
 
 
-def test_a_few_pruned_nodes_stay_in_their_places(node: Evaluate) -> None:
+def test_a_few_pruned_nodes_stay_in_their_places(node):
     made = drawn(node, pruned(6, kept=8), width=700, height=330)
     assert sum(item["kind"] == "chip" for item in made["items"]) == 0
     assert len(made["items"]) == 6 + 8 + 6 + 1
 
 
-def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
+def test_asking_for_the_pruned_shows_them_all(node):
     body = """
     const step = parseStep(given);
     const opened = new Set(["pruned"]);
@@ -159,7 +156,7 @@ def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
     assert node(body, step) == len(step["nodes"])
 
 
-def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) -> None:
+def test_the_method_s_own_story_comes_before_that_of_the_growth(node):
     body = """
     const shown = (types, selectedNote) =>
       noteRegistry.chosen({ step: { notes: types.map((type) => ({ type })) }, selectedNote });
@@ -171,7 +168,7 @@ def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) 
 
 
 @pytest.mark.parametrize(("nodes", "height"), [(63, 340), (63, 97), (128, 340), (128, 97)])
-def test_a_crowded_tree_is_grouped_so_that_all_its_text_can_be_read(node: Evaluate, nodes: int, height: int) -> None:
+def test_a_crowded_tree_is_grouped_so_that_all_its_text_can_be_read(node, nodes, height):
     """Rejected siblings, half of them with branches, at the root and below the accepted node."""
     drafted = [cases.node(-1, " a", "root"), cases.node(0, " yes", "accepted", 0.6, 0.8)]
     for at in range(nodes - 1):

@@ -1,7 +1,5 @@
 """ES modules made one classic script: their order, their privacy, and what is refused; and that ours meet each other."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -21,7 +19,7 @@ def sources() -> dict[str, str]:
     return bundle._made() | texts
 
 
-def test_modules_run_once_in_the_order_of_their_imports_and_keep_their_names_private() -> None:
+def test_modules_run_once_in_the_order_of_their_imports_and_keep_their_names_private():
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed; it runs the script")
@@ -50,12 +48,12 @@ def test_modules_run_once_in_the_order_of_their_imports_and_keep_their_names_pri
         ({"a": 'import b from "./b.js";\n', "b": ""}, "not supported"),
     ],
 )
-def test_what_cannot_be_put_in_order_is_refused(wrong: dict[str, str], message: str) -> None:
+def test_what_cannot_be_put_in_order_is_refused(wrong, message):
     with pytest.raises(modules.BadModule, match=message):
         modules.ordered(wrong)
 
 
-def test_circular_and_missing_imports_are_refused() -> None:
+def test_circular_and_missing_imports_are_refused():
     circle = {name: f'import * as other from "./{other}.js";\n' for name, other in ("ab", "bc", "cb")}
     with pytest.raises(RecursionError):
         modules.ordered(circle)
@@ -63,7 +61,7 @@ def test_circular_and_missing_imports_are_refused() -> None:
         modules.ordered({"a": circle["a"]})
 
 
-def test_every_member_asked_of_a_namespace_is_exported() -> None:
+def test_every_member_asked_of_a_namespace_is_exported():
     parsed = {one.name: one for one in modules.ordered(sources())}
     asked = 0
     for one in parsed.values():
@@ -77,7 +75,7 @@ def test_every_member_asked_of_a_namespace_is_exported() -> None:
     assert asked > 1000
 
 
-def test_every_module_is_reached_and_every_export_used() -> None:
+def test_every_module_is_reached_and_every_export_used():
     """By another module or by a test; notes register themselves, and the page starts at ``stage/mount``."""
     parsed = modules.ordered(sources())
     tests = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py"))

@@ -1,7 +1,5 @@
 """One step as a motion: drafted level by level, scored at once, judged in the rule's order; nothing is shown before its time."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ def told(node: Evaluate, step: dict[str, Any]) -> dict[str, Any]:
     return node(TELL, step)
 
 
-def test_phases_follow_each_other_without_a_gap_and_say_what_is_shown(node: Evaluate) -> None:
+def test_phases_follow_each_other_without_a_gap_and_say_what_is_shown(node):
     step = told(node, cases.bushy(0))
     assert [one["name"] for one in step["phases"]] == ["draft", "verify", "judge", "commit"]
     for before, after in itertools.pairwise(step["phases"]):
@@ -53,7 +51,7 @@ def test_phases_follow_each_other_without_a_gap_and_say_what_is_shown(node: Eval
 
 
 @pytest.mark.parametrize("make", [cases.bushy, cases.chain])
-def test_no_node_has_its_verdict_before_it_falls(node: Evaluate, make: Any) -> None:
+def test_no_node_has_its_verdict_before_it_falls(node, make):
     step = told(node, make(0))
     fallen: set[int] = set()
     for moment in step["moments"]:
@@ -71,7 +69,7 @@ def test_no_node_has_its_verdict_before_it_falls(node: Evaluate, make: Any) -> N
     assert step["moments"][-1]["statuses"] == step["verdicts"]
 
 
-def test_verdicts_fall_along_the_walk_and_what_was_left_out_follows_its_cause(node: Evaluate) -> None:
+def test_verdicts_fall_along_the_walk_and_what_was_left_out_follows_its_cause(node):
     step = told(node, cases.bushy(1))
     depths = [step["depths"][at] for at in step["order"]]
     assert depths == sorted(depths), "the walk goes down from the root"
@@ -83,7 +81,7 @@ def test_verdicts_fall_along_the_walk_and_what_was_left_out_follows_its_cause(no
             assert begins[at] > begins[raw[0]]
 
 
-def test_a_rule_that_judges_from_the_leaves_shows_its_own_order(node: Evaluate) -> None:
+def test_a_rule_that_judges_from_the_leaves_shows_its_own_order(node):
     path = ROOT / "assets" / "traces" / "traversal.spectrace.jsonl.gz"
     recorded = store.read(path)
     step = next(one for one in recorded.steps if any(note.type == "traversal" for note in one.notes) and len(one.path) > 1)
@@ -94,7 +92,7 @@ def test_a_rule_that_judges_from_the_leaves_shows_its_own_order(node: Evaluate) 
     assert read != sorted(read)
 
 
-def test_a_step_without_a_draft_and_one_that_keeps_its_verdict_back(node: Evaluate) -> None:
+def test_a_step_without_a_draft_and_one_that_keeps_its_verdict_back(node):
     alone = cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " b", 0.5, "target"], rule="none")
     step = told(node, alone)
     assert [one["name"] for one in step["phases"]] == ["verify", "commit"]
@@ -104,7 +102,7 @@ def test_a_step_without_a_draft_and_one_that_keeps_its_verdict_back(node: Evalua
     assert [one["name"] for one in told(node, veiled)["phases"]] == ["draft", "verify"]
 
 
-def test_steps_move_where_they_stay_on_screen_for_a_second_and_always_in_slow_motion(node: Evaluate) -> None:
+def test_steps_move_where_they_stay_on_screen_for_a_second_and_always_in_slow_motion(node):
     body = """
     const trace = { steps: [{ total: 5e7 }, { total: 5e7 }, { total: 5e7 }] };
     const moves = (speed, more) => {
@@ -118,7 +116,7 @@ def test_steps_move_where_they_stay_on_screen_for_a_second_and_always_in_slow_mo
     assert node(body) == [True, False, True, False, False]
 
 
-def test_every_step_is_seen_and_stays_as_long_as_it_takes_at_this_speed(node: Evaluate) -> None:
+def test_every_step_is_seen_and_stays_as_long_as_it_takes_at_this_speed(node):
     body = """
     const steps = given.map(parseStep);
     const ends = steps.map((_, at) => steps.slice(0, at + 1).reduce((sum, { total }) => sum + total, 0));

@@ -1,7 +1,5 @@
 """The panels of the notes, under a page without a browser: what they make of numbers, and that nothing breaks them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path
@@ -30,9 +28,7 @@ return [said(pane), all(pane).map((one) => one.attributes.class || "")];
 
 @pytest.mark.spread(10)
 @pytest.mark.parametrize(("kind", "moment", "change", "words"), WRITTEN["said"])
-def test_a_panel_says_what_its_numbers_mean(
-    node: Evaluate, kind: str, moment: str, change: dict[str, Any], words: list[str]
-) -> None:
+def test_a_panel_says_what_its_numbers_mean(node, kind, moment, change, words):
     given = {"step": step(kind, NOTES[kind] | change), "kind": kind, "moment": moment}
     text, _ = node(PAGE + MOMENT, given)
     assert [word for word in words if word not in text] == []
@@ -41,7 +37,7 @@ def test_a_panel_says_what_its_numbers_mean(
 
 
 @pytest.mark.parametrize("kind", ["denoised", "lattice", "frontier"])
-def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate, kind: str) -> None:
+def test_a_veiled_step_keeps_its_verdict_back(node, kind):
     covered = step(kind, NOTES[kind]) | {"emitted": [], "pieces": [], "path": [], "bonus": None}
     for one in covered["nodes"][1:]:
         one[5] = "skipped"
@@ -49,7 +45,7 @@ def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate, kind: str) -> None
     assert "kept" not in text and not any("sv-is-accepted" in one or "sv-is-rejected" in one for one in classes)
 
 
-def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_by_length_are_drawn_where_the_target_was_measured(node, monkeypatch):
     body = """
     const drawn = (target) => {
       noteRegistry.draw(pane, { ...stageOf(step), trace: { steps: [step], run: { target } }, cursor: 0 });
@@ -71,7 +67,7 @@ RECORDED = noted()
 
 
 @pytest.mark.parametrize("kind", sorted({*RECORDED, *NOTES}))
-def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
+def test_damaged_notes_never_break_the_pane(node, kind):
     """Every field of the recorded note, or of the one above, in place of which there is junk."""
     whole = NOTES[kind] if kind in NOTES else next(one for one in RECORDED[kind][1]["notes"] if one["type"] == kind)
     steps = [step(kind, copy.deepcopy(whole) | {field: junk, "type": kind}) for field in whole for junk in JUNK]
@@ -90,7 +86,7 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
     assert all(node(PAGE + body, {"step": steps[0], "steps": json.loads(json.dumps(steps)), "run": run}))
 
 
-def test_tokens_kept_by_a_relaxed_rule_stand_in_the_key(node: Evaluate) -> None:
+def test_tokens_kept_by_a_relaxed_rule_stand_in_the_key(node):
     heads = {"heads": [{"head": 1, "tokens": [2, 3], "texts": [" sky", " sea"], "probability": [0.6, 0.2]}]}
     relaxed = step("heads", heads)
     relaxed["nodes"][1][5] = "relaxed"
@@ -117,7 +113,7 @@ def sample(ms: float, drafts: int, *accepted: int) -> dict[str, Any]:
     return {"ms": ms, "drafts": drafts, "accepted": list(accepted)}
 
 
-def test_each_place_has_a_line_of_what_was_kept_so_far(node: Evaluate) -> None:
+def test_each_place_has_a_line_of_what_was_kept_so_far(node):
     said, paths = over_time(node, 2, [sample(250, 4, 4, 2)], [], [sample(500, 8, 6, 2), sample(750, 10, 8, 3)])
     assert "Of 10 drafts so far the server kept, by position in the draft: 80 %, 30 %." in said and "sampled 3 times" in said
     curves = [path for path in paths if "sv-curve" in path["class"]]
@@ -125,7 +121,7 @@ def test_each_place_has_a_line_of_what_was_kept_so_far(node: Evaluate) -> None:
     assert all(path["d"].count("L") == 2 for path in curves)
 
 
-def test_damaged_samples_never_break_the_pane(node: Evaluate) -> None:
+def test_damaged_samples_never_break_the_pane(node):
     for junk in JUNK:
         for damaged in (
             junk,

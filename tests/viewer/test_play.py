@@ -1,7 +1,5 @@
 """The Play tab's arithmetic against the engine's own: accept rules, enumerated distributions, costs and speed-ups."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -22,7 +20,6 @@ from specviz.engine.tree import DraftTree
 from specviz.paths import ASSETS
 from specviz.trace import metrics, store
 from tests.support.traces.samples import sample_trace
-from tests.support.viewer.node import Evaluate
 
 LESSONS = ASSETS / "lessons"
 RANDOM = numpy.random.default_rng(7)
@@ -44,7 +41,7 @@ def listed(*pair: numpy.ndarray) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_each_sibling_is_judged_as_the_engine_judges_it(node: Evaluate, dense: bool) -> None:
+def test_each_sibling_is_judged_as_the_engine_judges_it(node, dense):
     body = (
         CHANCE
         + """
@@ -71,7 +68,7 @@ def test_each_sibling_is_judged_as_the_engine_judges_it(node: Evaluate, dense: b
 
 
 @pytest.mark.parametrize("many", [1, 2, 3, 4])
-def test_siblings_emit_exactly_p_and_judged_by_p_every_time_they_do_not(node: Evaluate, many: int) -> None:
+def test_siblings_emit_exactly_p_and_judged_by_p_every_time_they_do_not(node, many):
     body = (
         CHANCE
         + f"""
@@ -86,7 +83,7 @@ def test_siblings_emit_exactly_p_and_judged_by_p_every_time_they_do_not(node: Ev
     assert max(apart for apart, _, _ in naive) > 0.05 if many > 1 else max(apart for apart, _, _ in naive) < 1e-12
 
 
-def test_certain_guesses_are_accepted_as_often_as_the_target_wants_them(node: Evaluate) -> None:
+def test_certain_guesses_are_accepted_as_often_as_the_target_wants_them(node):
     body = CHANCE + "return given.map(([p, q]) => [1, 2, 3].map((many) => chance.likeliest(p, q, many)));"
     for (p, q), found in zip(PAIRS, node(body, [listed(*pair) for pair in PAIRS]), strict=True):
         order = numpy.argsort(-q, kind="stable")[:3].tolist()
@@ -101,12 +98,12 @@ def test_certain_guesses_are_accepted_as_often_as_the_target_wants_them(node: Ev
 class Unlucky:
     """Noise that rejects whatever can be rejected."""
 
-    def uniform(self, *_: int) -> float:
+    def uniform(self, *_):
         return 1.0 - 1e-16
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, 5.0])
-def test_look_alikes_are_pooled_as_the_engine_pools_them(node: Evaluate, monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+def test_look_alikes_are_pooled_as_the_engine_pools_them(node, monkeypatch, factor):
     caught: list[Any] = []
     monkeypatch.setattr(relaxed, "draw", lambda distribution, *_: caught.append(distribution) or 0)
     places = [0, 0.18, 0.4, 0.56, 0.82, 1]
@@ -144,7 +141,7 @@ def test_look_alikes_are_pooled_as_the_engine_pools_them(node: Evaluate, monkeyp
         assert result["emitted"] == pytest.approx(emitted.tolist(), abs=1e-9)
 
 
-def test_a_dragged_bar_takes_from_the_others_but_the_pinned(node: Evaluate) -> None:
+def test_a_dragged_bar_takes_from_the_others_but_the_pinned(node):
     body = (
         CHANCE
         + """
@@ -158,7 +155,7 @@ def test_a_dragged_bar_takes_from_the_others_but_the_pinned(node: Evaluate) -> N
     assert empty == pytest.approx([0.25, 0.25, 0.5])
 
 
-def test_a_throw_is_a_draw_of_p(node: Evaluate) -> None:
+def test_a_throw_is_a_draw_of_p(node):
     body = (
         CHANCE
         + """
@@ -176,7 +173,7 @@ WIDTHS, MILLISECONDS = (1, 2, 8, 32, 64), (2.0, 2.2, 2.4, 3.6, 7.0)
 SETTING = {"rest": 0.0, "width": 1, "second": 0, "batch": 1, "curve": {"rows": WIDTHS, "cost": [one / 2 for one in MILLISECONDS]}}
 
 
-def test_a_pass_costs_what_the_engine_says(node: Evaluate) -> None:
+def test_a_pass_costs_what_the_engine_says(node):
     curve = CostCurve(WIDTHS, MILLISECONDS)
     rows = [1, 2, 3, 7, 8, 40, 64, 200]
     assert node(BILL + "return given[1].map((rows) => bill.passCost(given[0], rows));", [SETTING["curve"], rows]) == (
@@ -189,7 +186,7 @@ def test_a_pass_costs_what_the_engine_says(node: Evaluate) -> None:
 
 
 @pytest.mark.parametrize("forward", [0.0, 0.07, 0.3])
-def test_the_draft_length_that_pays_most_is_the_engine_s(node: Evaluate, forward: float) -> None:
+def test_the_draft_length_that_pays_most_is_the_engine_s(node, forward):
     curve = CostCurve(WIDTHS, MILLISECONDS)
     accepts = [RANDOM.uniform(0.2, 0.98, size=10).tolist() for _ in range(30)]
     settings = [SETTING | {"accept": accept, "draft": forward} for accept in accepts]
@@ -203,7 +200,7 @@ def test_the_draft_length_that_pays_most_is_the_engine_s(node: Evaluate, forward
         assert one["gains"] == pytest.approx((numpy.cumsum([1, *survival]) / spent).tolist())
 
 
-def test_lengths_of_a_pass_sum_to_one_and_their_mean_is_tau(node: Evaluate) -> None:
+def test_lengths_of_a_pass_sum_to_one_and_their_mean_is_tau(node):
     accept = [0.9, 0.5, 0.7]
     lengths, tau = node(BILL + "return [bill.lengths(given), bill.tau(given)];", accept)
     assert lengths == pytest.approx([0.1, 0.45, 0.9 * 0.5 * 0.3, 0.9 * 0.5 * 0.7])
@@ -211,7 +208,7 @@ def test_lengths_of_a_pass_sum_to_one_and_their_mean_is_tau(node: Evaluate) -> N
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_a_run_s_figures_are_those_of_its_metrics(node: Evaluate, seed: int) -> None:
+def test_a_run_s_figures_are_those_of_its_metrics(node, seed):
     trace = sample_trace(30, seed=seed)
     body = BILL + "const read = feed(); read.accept(given); return bill.ofRun(read.trace);"
     found = node(body, store.text(trace))
@@ -225,6 +222,6 @@ def test_a_run_s_figures_are_those_of_its_metrics(node: Evaluate, seed: int) -> 
     assert 1 + float(numpy.cumprod(found["accept"]).sum()) == pytest.approx(1 + sum(step.accepted for step in uncut) / len(uncut))
 
 
-def test_lessons_link_to_levels_that_there_are(node: Evaluate) -> None:
+def test_lessons_link_to_levels_that_there_are(node):
     named = {link for file in LESSONS.glob("*.json") for link in re.findall(r"tab=play&play=([\w-]+)", file.read_text("utf-8"))}
     assert named and named <= set(node('return modules["play/mount"].LEVELS.map(([name]) => name);'))

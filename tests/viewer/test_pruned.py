@@ -1,7 +1,5 @@
 """Pruned candidates are counted as they were considered, however few of them travel with the step."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -13,7 +11,6 @@ from specviz.figures.draft_tree import draft_tree
 from specviz.trace import store, wire
 from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
 from tests.support.viewer import cases
-from tests.support.viewer.node import Evaluate
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 SAID = """
@@ -40,7 +37,7 @@ def pruning() -> dict[str, Step]:
 
 
 @pytest.mark.slow
-def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(node: Evaluate) -> None:
+def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(node):
     steps = pruning()
     assert {"ddd", "dream", "eagle2", "eagle3", "falcon", "gto", "hivis", "howl", "owl", "reader_batch"} <= set(steps)
     found = node(SAID, [json.loads(wire.line(step, 1)) for step in steps.values()])
@@ -54,7 +51,7 @@ def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(nod
 
 
 @pytest.mark.parametrize(("many", "said"), [(MAX_PRUNED, "96 or more"), (MAX_PRUNED - 1, "95")])
-def test_an_old_record_full_to_the_limit_says_that_there_may_be_more(node: Evaluate, many: int, said: str) -> None:
+def test_an_old_record_full_to_the_limit_says_that_there_may_be_more(node, many, said):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7)]
     nodes += [cases.node(0, f" c{at}", "pruned", 0.01) for at in range(many)]
     step: dict[str, Any] = cases.step(0, nodes, [1], [1, 9, " end", 0.5, "target"])

@@ -1,13 +1,10 @@
 """Reading a run's lines: in order, once, whole; recorded and followed runs, missing and broken lines."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from tests.support.viewer import cases
-from tests.support.viewer.node import Evaluate
 
 FOLLOW = {"kind": "stage", "mode": "live", "run": "key", "follow": True}
 LINES = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in range(1, 6)), cases.end(6)]
@@ -23,7 +20,7 @@ const lines = given.lines.map((line) => JSON.stringify(line));
 """A feed whose page can follow a run, what it asked for, and a run's lines."""
 
 
-def test_a_live_run_is_followed_once_it_has_lines_and_is_left_for_another(node: Evaluate) -> None:
+def test_a_live_run_is_followed_once_it_has_lines_and_is_left_for_another(node):
     body = """
     say({ ...given.control, follow: false, message: "Loading" });
     const before = asked.length;
@@ -42,7 +39,7 @@ def test_a_live_run_is_followed_once_it_has_lines_and_is_left_for_another(node: 
     assert found == [0, 1, "key", 0, 5, "budget", "being timed", [], True, "other", "live"]
 
 
-def test_the_run_on_the_stage_stays_until_the_next_one_has_lines(node: Evaluate) -> None:
+def test_the_run_on_the_stage_stays_until_the_next_one_has_lines(node):
     body = """
     one.accept(given.text);
     const seen = () => [one.name, one.trace.mode, one.trace.steps.length, Boolean(one.trace.coming), resets];
@@ -64,7 +61,7 @@ def test_the_run_on_the_stage_stays_until_the_next_one_has_lines(node: Evaluate)
     ]  # fmt: skip
 
 
-def test_a_kept_run_is_shown_once_it_is_there_whole(node: Evaluate) -> None:
+def test_a_kept_run_is_shown_once_it_is_there_whole(node):
     body = """
     say(given.control);
     asked[0].take(lines.slice(0, 2).join("\\n"));
@@ -78,7 +75,7 @@ def test_a_kept_run_is_shown_once_it_is_there_whole(node: Evaluate) -> None:
     assert node(FOLLOWED + body, {"control": kept, "lines": LINES}) == [0, 5, "mine:key", "recorded", [], 1]
 
 
-def test_a_stopped_run_that_was_to_come_leaves_the_kept_one_alone(node: Evaluate) -> None:
+def test_a_stopped_run_that_was_to_come_leaves_the_kept_one_alone(node):
     body = """
     say(given.kept);
     asked[0].take(lines.join("\\n"));
@@ -94,7 +91,7 @@ def test_a_stopped_run_that_was_to_come_leaves_the_kept_one_alone(node: Evaluate
 
 
 @pytest.mark.parametrize("part", [0, 3])
-def test_a_kept_run_that_is_gone_leaves_the_stage_as_it_is_and_says_so(node: Evaluate, part: int) -> None:
+def test_a_kept_run_that_is_gone_leaves_the_stage_as_it_is_and_says_so(node, part):
     body = """
     const seen = () => [one.name, one.trace.steps.length, one.trace.coming, one.trace.problems, one.trace.notice.error];
     const found = [];
@@ -117,7 +114,7 @@ def test_a_kept_run_that_is_gone_leaves_the_stage_as_it_is_and_says_so(node: Eva
     ]  # fmt: skip
 
 
-def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:
+def test_lines_that_cannot_be_had_are_missed_aloud(node):
     body = """
     say(given.control);
     asked[0].take([lines[0], lines[1], lines[4]].join("\\n"));
@@ -128,13 +125,13 @@ def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:
     assert node(FOLLOWED + body, {"control": FOLLOW, "lines": LINES}) == [2, problems]
 
 
-def test_a_last_line_without_its_line_end_counts(node: Evaluate) -> None:
+def test_a_last_line_without_its_line_end_counts(node):
     text = cases.trace(cases.chain(0, 3, 2))
     body = "const one = feed(); one.accept(given); return [one.trace.steps.length, one.trace.end.reason, one.trace.mode];"
     assert node(body, text.rstrip("\n")) == [1, "budget", "recorded"]
 
 
-def test_another_text_is_another_run(node: Evaluate) -> None:
+def test_another_text_is_another_run(node):
     body = """
     let resets = 0;
     const one = feed({ onReset: () => { resets += 1; } });
@@ -145,7 +142,7 @@ def test_another_text_is_another_run(node: Evaluate) -> None:
     assert node(body, texts) == [2, 1]
 
 
-def test_broken_lines_are_counted_and_the_rest_is_drawn(node: Evaluate) -> None:
+def test_broken_lines_are_counted_and_the_rest_is_drawn(node):
     bad = [
         "{not json}", "[]", "null", '"text"', json.dumps({"kind": "step", "nodes": []}),
         json.dumps({"kind": "step", "nodes": [[-1, 1, "a"], [5, 2, "b"]]}),
@@ -161,7 +158,7 @@ def test_broken_lines_are_counted_and_the_rest_is_drawn(node: Evaluate) -> None:
     assert problems == 6
 
 
-def test_odd_values_in_a_step_do_no_harm(node: Evaluate) -> None:
+def test_odd_values_in_a_step_do_no_harm(node):
     nodes = '[[-1, 1, null, "x", {}, 7], [0, null, 5, 1e400, "p", "invented", null, [], "grid"]]'
     line = f'{{"nodes": {nodes}, "path": ["a", 9, 1], "emitted": [1, 2], "pieces": [null], "time": ["x", -5, null]}}'
     body = """
@@ -172,7 +169,7 @@ def test_odd_values_in_a_step_do_no_harm(node: Evaluate) -> None:
     assert node(body, line) == [[["", "root", None, None], ["5", "skipped", None, None]], [1], 0, ["skipped", "bonus"]]
 
 
-def test_each_token_of_the_output_knows_how_it_came_to_be(node: Evaluate) -> None:
+def test_each_token_of_the_output_knows_how_it_came_to_be(node):
     body = "const step = parseStep(given); return [step.origins, step.counts.kept, step.overruled];"
     origins, kept, overruled = node(body, cases.chain(0, 5, 2))
     assert [one["kind"] for one in origins] == ["accepted", "accepted", "bonus"]
@@ -184,7 +181,7 @@ def test_each_token_of_the_output_knows_how_it_came_to_be(node: Evaluate) -> Non
     assert kept == 1 and overruled is False
 
 
-def test_words_show_whitespace_and_disarm_what_hides(node: Evaluate) -> None:
+def test_words_show_whitespace_and_disarm_what_hides(node):
     body = "return given.map((text) => [format.visible(text), format.token(text, 6)]);"
     found = node(body, [" the", "\n\n", "a\u202eb", "", "long enough", "🌅🌅🌅🌅🌅🌅🌅🌅"])
     assert [one[0] for one in found][:4] == ["·the", "⏎⏎", "a\\u202eb", "∅"]
@@ -192,13 +189,13 @@ def test_words_show_whitespace_and_disarm_what_hides(node: Evaluate) -> None:
     assert found[5][1] == "🌅🌅🌅🌅🌅…"
 
 
-def test_numbers_never_round_to_a_certainty(node: Evaluate) -> None:
+def test_numbers_never_round_to_a_certainty(node):
     body = "return given.map(format.probability);"
     given = [0, 1, 0.5, 0.00004, 0.9997, 0.99999, None, 0.012]
     assert node(body, given) == ["0", "1", "0.50", "almost 0", "0.9997", "almost 1", "–", "0.012"]
 
 
-def test_a_calm_speed_is_chosen_from_the_recorded_times(node: Evaluate) -> None:
+def test_a_calm_speed_is_chosen_from_the_recorded_times(node):
     body = "return given.map((ns) => Player.comfortable({ steps: [{ total: ns }] }));"
     assert node(body, [50e6, 80e6, 700e6, 1e6]) == [0.05, 0.1, 1, 0.05]
 
@@ -219,13 +216,13 @@ return [Header.messages(one.trace), Header.busy(one.trace.end).map((chip) => [ch
 
 
 @pytest.mark.parametrize("message", ["", "The server said more."])
-def test_a_busy_machine_is_a_chip_that_opens(message: str, node: Evaluate) -> None:
+def test_a_busy_machine_is_a_chip_that_opens(message, node):
     text = cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2, message=message, busy=BUSY)])
     lines, chips = node(HEADER, text)
     assert lines == ([["note", message]] if message else [])
     assert chips == [["details", f"busy machine | {BUSY}"]]
 
 
-def test_a_quiet_machine_has_no_chip(node: Evaluate) -> None:
+def test_a_quiet_machine_has_no_chip(node):
     lines, chips = node(HEADER, cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2)]))
     assert (lines, chips) == ([], [])

@@ -1,7 +1,5 @@
 """The one-file replay of a run or of two: small, self-contained, and deaf to whatever a trace tries to smuggle in."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -33,7 +31,7 @@ def objects(text: str) -> list[object]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_trace_comes_back_as_it_went_in() -> None:
+def test_the_trace_comes_back_as_it_went_in():
     text = cases.trace(cases.hostile())
     page = replay.page(text)
     assert objects(embedded(page)) == objects(text)
@@ -41,7 +39,7 @@ def test_the_trace_comes_back_as_it_went_in() -> None:
     assert "<img" not in page
 
 
-def test_a_long_run_is_compressed_and_stays_under_a_megabyte() -> None:
+def test_a_long_run_is_compressed_and_stays_under_a_megabyte():
     text = cases.trace(*[cases.bushy(at) for at in range(400)])
     assert len(text) > 1_500_000
     page = replay.page(text)
@@ -49,7 +47,7 @@ def test_a_long_run_is_compressed_and_stays_under_a_megabyte() -> None:
     assert len(page.encode()) < 1_000_000
 
 
-def test_the_page_forbids_itself_the_network() -> None:
+def test_the_page_forbids_itself_the_network():
     page = replay.page(cases.trace(cases.chain(0)), title="<script>")
     assert "default-src 'none'; script-src 'sha256-" in page
     assert "unsafe-inline'; img" in page and "script-src 'unsafe" not in page
@@ -57,7 +55,7 @@ def test_the_page_forbids_itself_the_network() -> None:
     assert set(re.findall(r"https?://[^\s\"'`)\\]+", page)) == {"http://www.w3.org/2000/svg", "https://arxiv.org/abs/"}
 
 
-def test_marks_inside_a_trace_are_not_filled() -> None:
+def test_marks_inside_a_trace_are_not_filled():
     text = cases.trace(cases.chain(0), prompt="{{script}} {{policy}}")
     page = replay.page(text, title="{{trace}}")
     assert objects(embedded(page)) == objects(text)
@@ -66,9 +64,7 @@ def test_marks_inside_a_trace_are_not_filled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [300, 400, 1500])
-def test_what_does_not_fit_is_left_out_notes_then_rows_then_steps_and_the_page_says_so(
-    steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_left_out_notes_then_rows_then_steps_and_the_page_says_so(steps, monkeypatch):
     monkeypatch.setattr(replay, "COMPRESS_ABOVE", 2 << 20)  # so that shorter runs are too long
     trace = sample_trace(steps)
     page = replay.page(store.text(trace))
@@ -84,7 +80,7 @@ def test_what_does_not_fit_is_left_out_notes_then_rows_then_steps_and_the_page_s
         assert f"leaves out the steps after the first {len(kept.steps)} of 1500" in page
 
 
-def test_a_prompt_too_long_for_any_page_is_refused() -> None:
+def test_a_prompt_too_long_for_any_page_is_refused():
     noise = base64.b64encode(random.Random(1).randbytes(740_000)).decode()
     trace = sample_trace(2)
     with pytest.raises(BadInput, match="too large for a replay page"):
@@ -94,13 +90,13 @@ def test_a_prompt_too_long_for_any_page_is_refused() -> None:
 class Tags(HTMLParser):
     """Every start tag of a text, as its name and attributes."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found.append((tag, dict(attrs)))
 
 
@@ -112,7 +108,7 @@ def framed(html: str) -> tuple[dict[str, str | None], str]:
     return attributes, page
 
 
-def test_a_notebook_shows_a_trace_as_the_replay_page_in_a_frame() -> None:
+def test_a_notebook_shows_a_trace_as_the_replay_page_in_a_frame():
     trace = sample_trace(6)
     attributes, page = framed(trace._repr_html_())
     assert objects(embedded(page)) == objects(store.text(trace))
@@ -120,7 +116,7 @@ def test_a_notebook_shows_a_trace_as_the_replay_page_in_a_frame() -> None:
     assert attributes["sandbox"] == "allow-scripts" and "height:680px" in str(attributes["style"])
 
 
-def test_a_frame_opens_at_a_step_and_waits_there() -> None:
+def test_a_frame_opens_at_a_step_and_waits_there():
     shown = sample_trace(6).show(step=3, height=720)
     attributes, page = framed(shown._repr_html_())
     assert 'data-autoplay="false"' in page and ' data-step="4"' in page, "counted from 1 as on the screen"
@@ -129,12 +125,12 @@ def test_a_frame_opens_at_a_step_and_waits_there() -> None:
 
 
 @pytest.mark.parametrize("step", [-1, 6])
-def test_a_step_that_is_not_there_is_refused(step: int) -> None:
+def test_a_step_that_is_not_there_is_refused(step):
     with pytest.raises(BadInput, match=f"There is no step {step}; the run has 6, counted from 0."):
         sample_trace(6).show(step=step)
 
 
-def test_what_a_trace_says_never_leaves_its_frame() -> None:
+def test_what_a_trace_says_never_leaves_its_frame():
     trace = hostile(sample_trace(8))
     html = trace.show(step=2)._repr_html_()
     html.encode("utf-8")
@@ -144,7 +140,7 @@ def test_what_a_trace_says_never_leaves_its_frame() -> None:
     assert page.lower().count("</script") == 2
 
 
-def test_a_trace_is_read_without_the_stage() -> None:
+def test_a_trace_is_read_without_the_stage():
     asked = "import sys, specviz.trace.schema; print([name for name in sys.modules if name.startswith('specviz.viewer')])"
     root = Path(__file__).resolve().parents[2]
     answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
@@ -156,7 +152,7 @@ def titled(title: str, count: int = 6) -> Trace:
     return replace(trace, run=replace(trace.run, title=title))
 
 
-def test_both_traces_are_in_the_page_as_they_were() -> None:
+def test_both_traces_are_in_the_page_as_they_were():
     left, right = titled("A in vLLM"), titled("A in specviz")
     page = pair.page(left, right, ("Told <b>so</b>.",))
     for side, trace in (("left", left), ("right", right)):
@@ -169,19 +165,19 @@ def test_both_traces_are_in_the_page_as_they_were() -> None:
     assert set(re.findall(r"https?://[^\s\"'`)\\]+", page)) == {"http://www.w3.org/2000/svg", "https://arxiv.org/abs/"}
 
 
-def test_where_the_texts_part_is_said() -> None:
+def test_where_the_texts_part_is_said():
     left = titled("A")
     right = replace(left, end=replace(left.end, text=left.end.text[:5] + "§"))
     assert pair.parting(left, right) == "the same for 5 characters, then different"
 
 
-def test_the_speed_leaves_the_step_that_read_the_prompt_out() -> None:
+def test_the_speed_leaves_the_step_that_read_the_prompt_out():
     trace = titled("A")
     slow = replace(trace.steps[0], time=replace(trace.steps[0].time, verify=10**12))
     assert pair.rate(replace(trace, steps=(slow, *trace.steps[1:]))) == pair.rate(trace)
 
 
-def test_two_prompts_are_no_pair_and_hostile_text_stays_text() -> None:
+def test_two_prompts_are_no_pair_and_hostile_text_stays_text():
     left = titled("A")
     with pytest.raises(BadInput, match="different prompts"):
         pair.page(left, replace(left, run=replace(left.run, prompt="Other")))

@@ -1,7 +1,5 @@
 """The inspector's sentences: every rule has one, it fits the verdict and names the tokens and numbers of this node."""
 
-from __future__ import annotations
-
 import pytest
 
 from specviz.trace import schema
@@ -25,7 +23,7 @@ def explain(node: Evaluate, rule: str, source: str = "residual") -> list[str]:
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("rule", schema.RULES)
-def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> None:
+def test_every_rule_of_the_schema_is_explained(node, rule):
     *sentences, ending, title = explain(node, rule)
     assert title != rule or rule not in ("greedy", "match", "ratio")
     for sentence in sentences:
@@ -35,20 +33,20 @@ def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> Non
     assert ending == "Stopped after “·yes”: the target wanted “·own”."
 
 
-def test_a_guess_that_was_chosen_is_weighed_as_certain_whatever_the_drafter_thought(node: Evaluate) -> None:
+def test_a_guess_that_was_chosen_is_weighed_as_certain_whatever_the_drafter_thought(node):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.4, 0.4, 0.3)]
     step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")
     assert "min(1, r/q)" in node(EXPLAIN, {"step": step})[1]
     assert "the draft being a certain guess (q = 1)" in node(EXPLAIN, {"step": {**step, "certain": True}})[1]
 
 
-def test_a_relaxed_run_never_claims_the_target_s_distribution(node: Evaluate) -> None:
+def test_a_relaxed_run_never_claims_the_target_s_distribution(node):
     assert "own distribution" in explain(node, "ratio")[7]
     for rule in ("relaxed", "typical", "local"):
         assert "keeps the target's own distribution" not in explain(node, rule)[7]
 
 
-def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
+def test_skipped_nodes_say_who_was_in_the_way(node):
     found = explain(node, "greedy", "target")
     assert found[3] == "Not verified: it was drafted after “·no”, which was rejected."
     late = [
@@ -60,7 +58,7 @@ def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
     assert found[2] == "Not verified: its sibling “·b” was accepted before its turn came."
 
 
-def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:
+def test_a_verdict_that_is_kept_back_is_not_given_away(node):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped", 0.5, None)]
     step = {**cases.step(0, nodes, [], None), "emitted": [], "pieces": []}
     body = """

@@ -1,7 +1,5 @@
 """What can be seen: every recorded tree whole in its frame, marks on pictures of any colour, the node that is explained."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from specviz import palette
 from specviz.trace import store
 from specviz.viewer import bundle
 from tests.support.traces.recordings import RECORDINGS, name, run_line
-from tests.support.viewer.node import Evaluate
 
 QUICK = ("mulo_sd",)
 FRAMES = {
@@ -33,7 +30,7 @@ def text(path: Path) -> str:
     "path",
     [pytest.param(path, marks=() if name(path) in QUICK else pytest.mark.slow, id=name(path)) for path in RECORDINGS],
 )
-def test_every_recorded_tree_fits_its_frame_and_names_its_path(node: Evaluate, path: Path) -> None:
+def test_every_recorded_tree_fits_its_frame_and_names_its_path(node, path):
     body = (
         READ
         + """
@@ -54,7 +51,7 @@ def test_every_recorded_tree_fits_its_frame_and_names_its_path(node: Evaluate, p
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("path", [path for path in RECORDINGS if run_line(path)["exactness"] == "relaxed"], ids=name)
-def test_a_relaxed_run_opens_at_a_relaxed_node_where_it_has_one(node: Evaluate, path: Path) -> None:
+def test_a_relaxed_run_opens_at_a_relaxed_node_where_it_has_one(node, path):
     trace = store.read(path)
     relaxed = [[id for id in step.path if step.nodes[id].status == "relaxed"] for step in trace.steps]
     body = (
@@ -70,7 +67,7 @@ def test_a_relaxed_run_opens_at_a_relaxed_node_where_it_has_one(node: Evaluate, 
         assert explained in among if among else explained == (step.path[-1] if step.path else "bonus" if step.bonus else 0)
 
 
-def test_any_other_run_opens_at_its_beginning(node: Evaluate) -> None:
+def test_any_other_run_opens_at_its_beginning(node):
     path = next(path for path in RECORDINGS if name(path) == "eagle3_list")
     assert node(READ + 'return modules["stage/attention"].opening(trace);', {"text": text(path)}) == 0
 
@@ -108,7 +105,7 @@ def darkened(colour: str) -> str:
 @pytest.mark.parametrize("blind", [False, True], ids=["", "deuteranopia"])
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("mark", ["accepted", "relaxed_ink", "resampled", "bonus", "rejected", "focus"])
-def test_a_mark_or_its_edge_stands_out_from_any_picture(mark: str, picture: str, blind: bool) -> None:
+def test_a_mark_or_its_edge_stands_out_from_any_picture(mark, picture, blind):
     """A mark lies on an edge in the paper's colour: one of the two differs from the picture, and they from each other."""
     core, edge = darkened(getattr(palette.LIGHT, mark)), palette.LIGHT.paper
     assert max(contrast(core, picture, blind), contrast(edge, picture, blind)) >= 3

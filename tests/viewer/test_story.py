@@ -1,34 +1,30 @@
 """The story's numbers against the record of the run that it tells, and the page's own metrics."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
 from specviz.paths import ASSETS
 from specviz.trace import store
-from specviz.trace.schema import ACCEPTED, PRUNED, REJECTED, Baseline, Trace
+from specviz.trace.schema import ACCEPTED, PRUNED, REJECTED
 from specviz.viewer import bundle
-from tests.support.viewer.node import Evaluate
 
 WEIGHTS = 134_515_008
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def trace():
     return store.read(ASSETS / "traces" / f"{bundle.STORY_RUN}.spectrace.jsonl.gz")
 
 
 @pytest.fixture(scope="module")
-def alone(trace: Trace) -> Baseline:
+def alone(trace):
     assert trace.baseline is not None
     return trace.baseline
 
 
 @pytest.fixture(scope="module")
-def told(node: Evaluate) -> Any:
+def told(node):
     """The numbers of the whole run, and of the round that is told."""
     body = """
     const { RUN, WEIGHTS } = modules["story/recorded"];
@@ -40,7 +36,7 @@ def told(node: Evaluate) -> Any:
     return node(body)
 
 
-def test_the_bill_is_that_of_the_record(told: Any, trace: Trace, alone: Baseline) -> None:
+def test_the_bill_is_that_of_the_record(told, trace, alone):
     spent = {
         phase: sum(getattr(step.time, phase) for step in trace.steps) / len(trace.steps) for phase in ("draft", "verify", "total")
     }
@@ -54,7 +50,7 @@ def test_the_bill_is_that_of_the_record(told: Any, trace: Trace, alone: Baseline
     assert told["speedup"] == pytest.approx(sum(alone.token_ns) / sum(step.time.total for step in trace.steps))
 
 
-def test_what_a_pass_costs_is_that_of_the_record(told: Any, trace: Trace) -> None:
+def test_what_a_pass_costs_is_that_of_the_record(told, trace):
     """Every pass has as many rows as the one that is told, or its mean would not be the price of so many."""
     assert {step.verified + 1 for step in trace.steps} == {step.padded for step in trace.steps} == {told["rows"]} == {23}
     assert told["each"] == pytest.approx((told["pass"] - told["alone"]) / 22)
@@ -65,7 +61,7 @@ def test_what_a_pass_costs_is_that_of_the_record(told: Any, trace: Trace) -> Non
     assert told["rate"] == pytest.approx(2 * WEIGHTS / told["alone"])
 
 
-def test_the_round_that_is_told_has_what_its_chapters_say(told: Any, trace: Trace, alone: Baseline) -> None:
+def test_the_round_that_is_told_has_what_its_chapters_say(told, trace, alone):
     step = trace.steps[told["step"]]
     last = step.path[-1]
     assert [step.nodes[node].status for node in step.path] == [ACCEPTED] * 4 and step.rule == "greedy"
@@ -82,13 +78,13 @@ def test_the_round_that_is_told_has_what_its_chapters_say(told: Any, trace: Trac
     assert alone.equal and trace.run.sampling.temperature == 0, "the chapters say: the same tokens, at temperature 0"
 
 
-def test_its_roofline_is_that_of_the_laboratory(node: Evaluate) -> None:
+def test_its_roofline_is_that_of_the_laboratory(node):
     said = re.search(r"On paper an H100 computes (\d+) rows", bundle.script("story"))
     machines = node('return modules["play/machines"].MACHINES;')
     assert said is not None and machines[4]["name"] == "h100" and machines[4]["curve"]["rows"][1] == int(said[1])
 
 
-def test_published_peaks_make_rooflines_that_say_so(node: Evaluate) -> None:
+def test_published_peaks_make_rooflines_that_say_so(node):
     """A weight of 16 bits is two bytes to read and two operations a row: rows = FLOP/s ÷ bytes per second."""
     machines = {one["name"]: one for one in node('return modules["play/machines"].MACHINES;')}
     for name, flops, bandwidth in (("t4", 65e12, 0.32e12), ("h100", 989e12, 3.35e12), ("laptop", 3.6e12, 0.1e12)):

@@ -1,7 +1,5 @@
 """One verdict on a run wherever it is printed: on all recordings, and on runs whose lengths and promises differ."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,6 @@ from specviz.trace.schema import Baseline, Divergence, Trace
 from specviz.ui import lessons
 from specviz.ui.widgets import panels
 from tests.support.traces.samples import lines, sample_trace
-from tests.support.viewer.node import Evaluate
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 SAID = """
@@ -52,13 +49,13 @@ def against(ms: float, tokens: int, **run: object) -> Trace:
     own = sum(step.time.total for step in trace.steps) / written
     parts = Divergence(3, 0.0)
     baseline = Baseline((round(own * ms),) * tokens, 1, False, parts, pieces=("x",) * (tokens - 3))
-    return replace(trace, run=replace(trace.run, **run), end=replace(trace.end, baseline=baseline))  # type: ignore[arg-type]
+    return replace(trace, run=replace(trace.run, **run), end=replace(trace.end, baseline=baseline))
 
 
 LENGTHS = [against(pace, tokens) for pace in (0.5, 0.96, 1.0, 1.04, 2.37) for tokens in (5, 20, 60, 400)]
 
 
-def test_python_and_script_come_to_one_verdict(node: Evaluate) -> None:
+def test_python_and_script_come_to_one_verdict(node):
     traces = [*recordings().values(), *LENGTHS]
     for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
         found, name = metrics.verdict(trace), trace.run.title
@@ -71,7 +68,7 @@ def test_python_and_script_come_to_one_verdict(node: Evaluate) -> None:
         assert said["found"]["saved"] == pytest.approx(spent * (found.speedup - 1), abs=1), name
 
 
-def test_race_card_panel_and_sentence_print_the_same(node: Evaluate) -> None:
+def test_race_card_panel_and_sentence_print_the_same(node):
     traces = [trace for trace in [*recordings().values(), *LENGTHS] if metrics.verdict(trace)]
     for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
         found = metrics.verdict(trace)
@@ -92,12 +89,12 @@ def test_race_card_panel_and_sentence_print_the_same(node: Evaluate) -> None:
             assert trace.end.metrics["speedup"] == pytest.approx(found.speedup, rel=1e-3)
 
 
-def test_only_where_both_wrote_as_much_is_the_gap_between_the_lanes_what_was_saved(node: Evaluate) -> None:
+def test_only_where_both_wrote_as_much_is_the_gap_between_the_lanes_what_was_saved(node):
     same, longer = node(SAID, ["\n".join(lines(trace)) for trace in (recordings()["eagle2"], recordings()["stand"])])
     assert same["card"]["drawn"] and not longer["card"]["drawn"] and longer["card"]["label"].endswith("per token")
 
 
-def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_of(node: Evaluate) -> None:
+def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_of(node):
     traces = recordings()
     said = dict(zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces.values()]), strict=True))
     parted = {name for name, trace in traces.items() if metrics.parting(trace)}
@@ -113,14 +110,14 @@ def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_
     assert said["eagle2"]["badge"] == "exact" and said["stand"]["badge"] == "exact in distribution"
 
 
-def test_an_old_record_without_the_gap_says_the_position_alone(node: Evaluate) -> None:
+def test_an_old_record_without_the_gap_says_the_position_alone(node):
     trace = recordings()["falcon"]
     bare = replace(trace, end=replace(trace.end, baseline=replace(trace.end.baseline, first_divergence=Divergence(26))))
     assert metrics.parting(bare) == "after token 26"
     assert node(SAID, ["\n".join(lines(bare))])[0]["badge"] == "exact in float32 · diverges after token 26"
 
 
-def test_a_badge_never_contradicts_itself_and_is_never_cut(node: Evaluate) -> None:
+def test_a_badge_never_contradicts_itself_and_is_never_cut(node):
     traces = recordings()
     said = dict(zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces.values()]), strict=True))
     assert said["medusa"]["badge"] == "exact", "its rule relaxes above temperature 0 only"
@@ -131,7 +128,7 @@ def test_a_badge_never_contradicts_itself_and_is_never_cut(node: Evaluate) -> No
         assert "relaxed" not in badge or trace.run.bound.startswith(badge.removeprefix("relaxed · "))
 
 
-def test_every_lesson_that_speaks_of_equal_text_says_what_this_run_did() -> None:
+def test_every_lesson_that_speaks_of_equal_text_says_what_this_run_did():
     """Where the recorded run diverges from plain decoding, a sentence that promises the same tokens stands beside the facts."""
     folder = TRACES.parent / "lessons"
     for path in sorted(folder.glob("*.json")):

@@ -1,7 +1,5 @@
 """The panels of runs about pictures, under a page without a browser: what they say and draw, and that nothing breaks them."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any
@@ -56,7 +54,7 @@ def damaged(kind: str, index: int, **data: Any) -> list[str]:
     return [*lines[: 1 + index], json.dumps(step), *lines[2 + index :]]
 
 
-def test_the_picture_comes_with_its_patches(node: Evaluate) -> None:
+def test_the_picture_comes_with_its_patches(node):
     text, classes, addresses = drawn(node, "picture")
     assert "The picture as the model sees it: 8 × 8 patches. They are 64 of the prompt's 70 tokens." in text
     assert "once for every method" in text
@@ -64,7 +62,7 @@ def test_the_picture_comes_with_its_patches(node: Evaluate) -> None:
     assert len(addresses) == 1 and addresses[0].startswith("data:image/png;base64,iVBOR")
 
 
-def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
+def test_two_strips_tell_who_reads_what(node):
     text, classes, addresses = drawn(node, "visual_tokens", index=2)
     assert "Hidden from the drafter: 16 of 64 patches." in text
     assert sum("sv-patch-cell" in one for one in classes) == 128
@@ -74,7 +72,7 @@ def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
     assert "all 64 patches" in text and sum("sv-hidden-cell" in one for one in classes) == 64
 
 
-def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
+def test_arcs_lead_from_the_chosen_word_to_its_patches(node):
     trace = beginning("dream")
     step = max(trace.steps[:5], key=lambda one: len(one.path))
     attended = len(told("dream", "attention_entropy", step.index)["looks"][0]["at"])
@@ -89,7 +87,7 @@ def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
     )
 
 
-def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
+def test_levels_are_drawn_with_and_without(node):
     text, classes, _ = drawn(node, "step_embeddings", "hivis", 3)
     assert "with its vectors, and without" in text
     assert classes.count("sv-without-bar") == classes.count("sv-with-bar") > 3
@@ -106,13 +104,13 @@ def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
         ("picture", {"grid": [900, 900], "spans": [[0, 1 << 30]]}),
     ],
 )
-def test_damage_is_survived(node: Evaluate, kind: str, data: dict[str, Any]) -> None:
+def test_damage_is_survived(node, kind, data):
     text, _, addresses = drawn(node, kind, lines=damaged(kind, 0, **data))
     assert isinstance(text, str)
     assert all(one.startswith("data:image/png;base64,") and len(one) < 300_000 for one in addresses)
 
 
-def test_a_later_step_finds_the_picture_of_the_first(node: Evaluate) -> None:
+def test_a_later_step_finds_the_picture_of_the_first(node):
     lines = lines_of("dream")
     assert len(drawn(node, "visual_tokens", index=4)[2]) == 2
     step = json.loads(lines[1])

@@ -1,7 +1,5 @@
 """The profile of depths: what one text with a tree at every place foretells is what runs of each depth and size then do."""
 
-from __future__ import annotations
-
 import pytest
 
 from specviz.acceptance.match import Match
@@ -24,7 +22,7 @@ def run(builder: object, warp: object) -> Decoded:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> None:
+def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp):
     collector = TreeCollector(DEEPEST, WIDTH)
     alone = run(collector, warp)
     assert all(len(step.emitted) == 1 for step in alone.steps), "the target writes as if alone"
@@ -45,7 +43,7 @@ def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> No
     assert found[-1][-1] > found[0][0] > 1, "nothing was ever accepted, so nothing was tested"
 
 
-def test_rounds_begin_where_the_last_one_ended() -> None:
+def test_rounds_begin_where_the_last_one_ended():
     easy, hard = GrownPosition(((0,), (0, 2))), GrownPosition(((), ()))
     assert [easy.accepted_count(*one) for one in ((1, 1), (2, 1), (2, 3))] == [1, 1, 2]
     text = [easy, hard, hard, easy, hard]

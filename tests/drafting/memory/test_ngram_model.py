@@ -1,9 +1,6 @@
 """The n-gram model: counts as one would make them by hand, distributions that sum to one, and a file that keeps them."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +22,13 @@ def text(seed: int = 0, length: int = 400) -> np.ndarray:
     return np.array(found)
 
 
-def test_every_context_has_a_distribution_that_sums_to_one() -> None:
+def test_every_context_has_a_distribution_that_sums_to_one():
     model = NgramModel(count_ngrams([text()], IDS, 2, 3))
     before = np.array([[one, other] for one in (*IDS, 7, -1) for other in (*IDS, 7, -1)])
     np.testing.assert_allclose(np.exp(model.log_probability(before, IDS)).sum(1), 1.0)
 
 
-def test_counts_and_shares_are_those_made_by_hand() -> None:
+def test_counts_and_shares_are_those_made_by_hand():
     told = text()
     model = NgramModel(count_ngrams([told], IDS, 1, 1))
     known = set(IDS.tolist())
@@ -42,7 +39,7 @@ def test_counts_and_shares_are_those_made_by_hand() -> None:
     singles = Counter(one for one in told.tolist() if one in known)
     whole = sum(singles.values()) + len(IDS)
 
-    def by_hand(a: int, b: int, c: int) -> float:
+    def by_hand(a, b, c):
         one = (singles[c] + 1) / whole
         rest = 1 - sum(max(0.0, pairs[b, x] - DISCOUNT) for x in known if pairs[b, x]) / firsts[b]
         two = max(0.0, pairs[b, c] - DISCOUNT) / firsts[b] + rest * one
@@ -57,19 +54,19 @@ def test_counts_and_shares_are_those_made_by_hand() -> None:
             np.testing.assert_allclose(found, [by_hand(a, b, c) for c in IDS.tolist()])
 
 
-def test_a_text_never_crosses_into_the_next() -> None:
+def test_a_text_never_crosses_into_the_next():
     one = count_ngrams([np.array([3, 5]), np.array([8, 9])], IDS, 1, 1)
     assert one.pairs.tolist() == [1, 0, 1, 0, 0] and len(one.third) == 0
 
 
-def test_a_word_it_does_not_know_is_as_rare_as_the_rarest() -> None:
+def test_a_word_it_does_not_know_is_as_rare_as_the_rarest():
     model = NgramModel(count_ngrams([text()], IDS, 1, 1))
     found = model.log_probability(np.array([[7, 7], [3, 5]]), np.array([7, *IDS]))
     assert found.shape == (2, 6) and np.isfinite(found).all()
     assert found[0, 0] == found[0, 1:].min() and found[1, 0] <= found[1, 1:].min()
 
 
-def test_what_is_saved_is_read_the_same(tmp_path: Path) -> None:
+def test_what_is_saved_is_read_the_same(tmp_path):
     counts, path = count_ngrams([text()], IDS, 2, 2), tmp_path / "ngrams.safetensors"
     save(counts, path, {"tokenizer_hash": "words"})
     again, before = load(path), np.array([[3, 5], [8, 3]])
@@ -77,7 +74,7 @@ def test_what_is_saved_is_read_the_same(tmp_path: Path) -> None:
     assert read_weights(path)[1]["tokenizer_hash"] == "words", "read like any weights when the tokenizer is compared"
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     import torch
 
     path = tmp_path / "other.safetensors"

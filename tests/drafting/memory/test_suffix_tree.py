@@ -1,7 +1,5 @@
 """The counting suffix tree knows of every run of tokens exactly what a naive count of substrings knows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
@@ -28,7 +26,7 @@ def counted(texts: Sequence[Sequence[int]], depth: int) -> Counter[tuple[int, ..
     return found
 
 
-def test_an_emptied_tree_is_empty() -> None:
+def test_an_emptied_tree_is_empty():
     tree = SuffixTree()
     text = tree.start()
     tree.extend([1, 2, 1, 2, 3] * 30)
@@ -40,7 +38,7 @@ def test_an_emptied_tree_is_empty() -> None:
 class Naive:
     """The published rule read off plain substring counts; ``last`` is where a run occurs last, over all texts."""
 
-    def __init__(self, texts: Sequence[Sequence[int]], depth: int, rule: LengthRule) -> None:
+    def __init__(self, texts, depth, rule):
         self.counts, self.rule, self.depth = counted(texts, depth), rule, depth
         self.last: dict[tuple[int, ...], int] = {}
         base = 0
@@ -51,12 +49,12 @@ class Naive:
             base += len(text)
         self.tokens = sorted({token for text in texts for token in text})
 
-    def following(self, run: tuple[int, ...]) -> list[tuple[int, float]]:
+    def following(self, run):
         seen = [token for token in self.tokens if (*run, token) in self.counts]
         seen.sort(key=lambda token: (-self.counts[*run, token], -self.last[*run, token]))
         return [(token, self.counts[*run, token] / self.counts[run]) for token in seen]
 
-    def drafts(self, text: Sequence[int]) -> tuple[float, int, list[tuple[tuple[int, ...], float]]]:
+    def drafts(self, text):
         """(score, match length, drafted runs with their probabilities) of the best match length."""
         best: tuple[float, int, list[tuple[tuple[int, ...], float]]] = (0.0, 0, [])
         for length in range(1, min(len(text) - 1, self.depth) + 1):
@@ -70,7 +68,7 @@ class Naive:
                 best = (score, length, nodes)
         return best
 
-    def path(self, run: tuple[int, ...], limit: int) -> list[tuple[tuple[int, ...], float]]:
+    def path(self, run, limit):
         found, probability, now = [], 1.0, run
         while len(found) < limit and self.following(now):
             token, share = self.following(now)[0]
@@ -81,11 +79,11 @@ class Naive:
             found.append((now[len(run) :], probability))
         return found
 
-    def tree(self, run: tuple[int, ...], limit: int) -> list[tuple[tuple[int, ...], float]]:
+    def tree(self, run, limit):
         found: list[tuple[tuple[int, ...], float]] = []
         waiting: list[tuple[float, int, tuple[int, ...]]] = []
 
-        def offer(below: tuple[int, ...], probability: float) -> None:
+        def offer(below, probability):
             for token, share in self.following((*run, *below)):
                 if probability * share >= self.rule.floor:
                     waiting.append((probability * share, len(met), (*below, token)))
@@ -113,7 +111,7 @@ RULES = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(TEXT, DEPTHS)
-def test_the_present_end_of_the_text_stands_where_a_search_finds_it(text: list[int], depth: int) -> None:
+def test_the_present_end_of_the_text_stands_where_a_search_finds_it(text, depth):
     tree = SuffixTree(depth)
     tree.start()
     for size in range(1, len(text) + 1):
@@ -123,7 +121,7 @@ def test_the_present_end_of_the_text_stands_where_a_search_finds_it(text: list[i
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=3), DEPTHS, RULES)
-def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]], depth: int, rule: LengthRule) -> None:
+def test_drafts_equal_those_of_a_naive_substring_counter(texts, depth, rule):
     tree = SuffixTree(depth)
     for text in texts:
         tree.start()
@@ -141,7 +139,7 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         assert guess.matched == length
 
 
-def test_the_store_forgets_its_oldest_outputs() -> None:
+def test_the_store_forgets_its_oldest_outputs():
     store = OutputStore(most_outputs=3, most_tokens=50)
     for number in range(6):
         store.add([number, 100, number, 101])
@@ -154,7 +152,7 @@ def test_the_store_forgets_its_oldest_outputs() -> None:
     assert store.ask(lambda tree: tree.find([58, 59])) is not None
 
 
-def test_an_empty_output_is_nothing_to_remember() -> None:
+def test_an_empty_output_is_nothing_to_remember():
     store = OutputStore()
     store.add([])
     assert (store.outputs, store.tokens) == (0, 0)

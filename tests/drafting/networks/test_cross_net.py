@@ -1,7 +1,5 @@
 """The drafter with a gated cross-attention: shut it is two plain layers; open it reads earlier thoughts and no others."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -29,7 +27,7 @@ def inputs(seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double(), positions
 
 
-def test_with_its_gates_at_zero_it_is_the_two_decoder_layers_alone() -> None:
+def test_with_its_gates_at_zero_it_is_the_two_decoder_layers_alone():
     shut = net(0.0)
     embedded, features, positions = inputs()
     later = torch.ones(ROWS, ROWS, dtype=torch.bool).triu(1)
@@ -41,7 +39,7 @@ def test_with_its_gates_at_zero_it_is_the_two_decoder_layers_alone() -> None:
     assert torch.equal(shut.whole(embedded, features + 1, positions)[0], shut.norm(x))
 
 
-def test_a_row_reads_only_thoughts_of_earlier_rows() -> None:
+def test_a_row_reads_only_thoughts_of_earlier_rows():
     opened = net(0.7)
     embedded, features, positions = inputs()
     before = opened.whole(embedded, features, positions)[0]
@@ -53,7 +51,7 @@ def test_a_row_reads_only_thoughts_of_earlier_rows() -> None:
         assert (after[row + 1 :] - before[row + 1 :]).abs().amax(1).min() > 1e-9
 
 
-def test_a_row_reads_only_words_up_to_its_own() -> None:
+def test_a_row_reads_only_words_up_to_its_own():
     opened = net(0.7)
     embedded, features, positions = inputs()
     before = opened.whole(embedded, features, positions)[0]
@@ -62,7 +60,7 @@ def test_a_row_reads_only_words_up_to_its_own() -> None:
     assert torch.equal(after[:6], before[:6]) and not torch.allclose(after[6], before[6])
 
 
-def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts() -> None:
+def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts():
     opened = net(0.7)
     embedded, features, positions = inputs()
     seen = PictureDialogueFeatures(torch.zeros(ROWS), torch.stack((embedded, features), 1), 3, positions)

@@ -1,7 +1,5 @@
 """The network against a reading of its definition that shares no code with it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -28,7 +26,7 @@ def plain_forward(net: FeatureNet, features: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_self_fed_steps_see_the_true_text_up_to_their_start_and_then_themselves(wide: bool) -> None:
+def test_self_fed_steps_see_the_true_text_up_to_their_start_and_then_themselves(wide):
     net = tiny_net(tiny_llama(), wide, support=20)
     features = torch.randn(len(TOKENS), len(net.config.taps) * net.config.hidden, dtype=torch.float64)
     rows = [torch.tensor([0, 2, 3, 5]), torch.tensor([0, 3, 5]), torch.tensor([0, 3])]
@@ -46,7 +44,7 @@ def test_self_fed_steps_see_the_true_text_up_to_their_start_and_then_themselves(
     assert torch.equal(net.head, tiny_llama().lm_head.weight[net.draft_ids])
 
 
-def test_positions_beyond_the_first_table_are_rotated_right() -> None:
+def test_positions_beyond_the_first_table_are_rotated_right():
     net, places = tiny_net(tiny_llama(), True), torch.tensor([3, 4999])
     x = torch.randn(2, 4, 8, dtype=torch.float64)
     net.reach(5000)

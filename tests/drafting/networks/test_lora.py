@@ -1,7 +1,5 @@
 """A low-rank change: what is added, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -20,7 +18,7 @@ def factors() -> dict[str, torch.Tensor]:
     return {"0.weight.tall": torch.randn(6, 2), "0.weight.wide": torch.randn(2, 4)}
 
 
-def test_the_product_is_added_and_nothing_else_moves() -> None:
+def test_the_product_is_added_and_nothing_else_moves():
     before, after = network(), network()
     merge_lora(after, factors(), "change")
     torch.testing.assert_close(after[0].weight - before[0].weight, factors()["0.weight.tall"] @ factors()["0.weight.wide"])
@@ -36,7 +34,7 @@ def test_the_product_is_added_and_nothing_else_moves() -> None:
         ({"9.weight.tall": torch.zeros(6, 2), "9.weight.wide": torch.zeros(2, 4)}, "9.weight"),
     ],
 )
-def test_a_change_for_another_network_is_refused_and_nothing_moves(spoiled: dict[str, torch.Tensor], told: str) -> None:
+def test_a_change_for_another_network_is_refused_and_nothing_moves(spoiled, told):
     made, before = network(), network()
     with pytest.raises(ModelUnavailable, match=told):
         merge_lora(made, spoiled, "change")

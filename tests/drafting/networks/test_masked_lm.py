@@ -1,7 +1,5 @@
 """The masked language model: it looks both ways, sees masks as masks, comes off the disk as it was, and drafts at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,7 +18,7 @@ TARGET = tiny_target()
 TEXT = torch.randint(0, 48, (20,), generator=torch.Generator().manual_seed(2))
 
 
-def test_a_row_sees_what_comes_after_it_but_not_behind_a_mask() -> None:
+def test_a_row_sees_what_comes_after_it_but_not_behind_a_mask():
     model = masked_lm(TARGET)
     blank = torch.zeros(1, 20, dtype=torch.bool)
     blank[0, 10] = True
@@ -31,7 +29,7 @@ def test_a_row_sees_what_comes_after_it_but_not_behind_a_mask() -> None:
     torch.testing.assert_close(model.features(hidden[None], blank), before)
 
 
-def test_padding_changes_nothing() -> None:
+def test_padding_changes_nothing():
     model = masked_lm(TARGET)
     blank = torch.zeros(1, 20, dtype=torch.bool)
     blank[0, 12:] = True
@@ -40,7 +38,7 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(found, model.features(TEXT[None], blank))
 
 
-def test_a_step_gives_each_mask_the_distribution_of_the_row_before_it() -> None:
+def test_a_step_gives_each_mask_the_distribution_of_the_row_before_it():
     model = masked_lm(TARGET)
     ids, blank = F.pad(TEXT, (0, 5)), torch.arange(25) >= 20
     rows = model.features(ids[None], blank[None])[0, 19:24]
@@ -48,7 +46,7 @@ def test_a_step_gives_each_mask_the_distribution_of_the_row_before_it() -> None:
 
 
 @pytest.mark.parametrize("window", [16, 512])
-def test_a_pass_of_fixed_shape_gives_what_one_of_the_texts_own_length_gives(window: int) -> None:
+def test_a_pass_of_fixed_shape_gives_what_one_of_the_texts_own_length_gives(window):
     model = masked_lm(TARGET, window=window)
     eager, fixed = (MaskedBlock(model, 4, kind) for kind in (False, True))
     for length in (3, 20, 9):
@@ -59,7 +57,7 @@ def test_a_pass_of_fixed_shape_gives_what_one_of_the_texts_own_length_gives(wind
         fixed.close()
 
 
-def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
+def test_a_long_text_is_read_as_far_back_as_the_window():
     model = masked_lm(TARGET, window=16)
     torch.testing.assert_close(model(TEXT, 4), model(TEXT[-12:], 4))
     changed_ = TEXT.clone()
@@ -71,7 +69,7 @@ def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
         model.features(TEXT[None], torch.zeros(1, 20, dtype=torch.bool))
 
 
-def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> None:
+def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts():
     """The folded head of the original must not travel with the copy."""
     model = masked_lm(TARGET)
     before = model(TEXT, 4)
@@ -85,7 +83,7 @@ def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> 
     assert copy.embedding is model.embedding and (copy(TEXT, 4) != before).any()
 
 
-def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
+def test_greedy_blocks_are_each_place_s_likeliest_token():
     model = masked_lm(TARGET)
     draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist()))
     assert list(draft.tree.host_tokens[1:]) == model.draft_ids[model(TEXT, 6).argmax(-1)].tolist()
@@ -95,7 +93,7 @@ def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     assert draft.confidence[1] == pytest.approx(note.data["places"][0]["probability"][0])
 
 
-def test_no_room_no_block() -> None:
+def test_no_room_no_block():
     model = masked_lm(TARGET)
     for room, nodes in ((1, 1), (2, 2), (4, 4), (50, 7)):
         draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), room=room))

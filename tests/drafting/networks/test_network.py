@@ -1,7 +1,5 @@
 """What every drafter's network has in common: its file gives it back, and another target or file is refused in a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,8 +22,8 @@ VOCAB, HIDDEN, KNOWN = 40, 16, 24
 SMALL = SmallConfig(VOCAB, HIDDEN, draft_vocab=KNOWN, width=8, layers=1, heads=2, inner=8, window=32)
 FEATURES = {"heads": 2, "kv_heads": 1, "head_size": 8, "inner": 8, "taps": (0, 2)}
 MAKERS: dict[str, Callable[[Tensor, Tensor, Tensor], Network]] = {
-    "feature": lambda e, h, ids: FeatureNet(FeatureConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),  # type: ignore[arg-type]
-    "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),  # type: ignore[arg-type]
+    "feature": lambda e, h, ids: FeatureNet(FeatureConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),
+    "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),
     "block": lambda e, h, ids: BlockNet(BlockConfig(VOCAB, HIDDEN, 2, 1, 8, 8, 2, draft_vocab=KNOWN, width=8), e, h, ids),
     "parallel": lambda e, h, ids: ParallelNet(ParallelConfig(HIDDEN, 3, 2, blocks=1, trunk=1, turned=True), h, ids),
     "recurrent": lambda e, h, ids: RecurrentNet(RecurrentConfig(VOCAB, HIDDEN, 2, 8, 8, 8), e, h, ids),
@@ -37,7 +35,7 @@ SHARED = {"small": slice(0, 1), "masked": slice(0, 1), "parallel": slice(1, 2)}
 
 
 @pytest.fixture(params=sorted(MAKERS))
-def made(request: pytest.FixtureRequest) -> tuple[Network, list[Tensor]]:
+def made(request):
     """A network of each kind, and what it shares with its target."""
     generator = torch.Generator().manual_seed(0)
     embedding, head = (torch.randn(VOCAB, HIDDEN, generator=generator) for _ in range(2))
@@ -52,7 +50,7 @@ def load(net: Network, path: Path, shared: list[Tensor]) -> Network:
     return type(net).load(path, shared, torch.float32, torch.device("cpu"))
 
 
-def test_a_file_gives_a_network_back_without_the_targets_tensors(made: tuple[Network, list[Tensor]], tmp_path: Path) -> None:
+def test_a_file_gives_a_network_back_without_the_targets_tensors(made, tmp_path):
     net, shared = made
     net.save(tmp_path / "new" / "net.safetensors", {"licence": "none"})
     tensors, card = read_weights(tmp_path / "new" / "net.safetensors")
@@ -64,7 +62,7 @@ def test_a_file_gives_a_network_back_without_the_targets_tensors(made: tuple[Net
     assert not any(weight.requires_grad for weight in again.parameters()) and not again.training
 
 
-def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Tensor]], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_a_sentence(made, tmp_path):
     net, shared = made
     path = tmp_path / "net.safetensors"
     net.save(path, {})
@@ -81,7 +79,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Te
         load(net, path, shared)
 
 
-def test_rotary_tables_grow_without_changing_what_they_held(made: tuple[Network, list[Tensor]]) -> None:
+def test_rotary_tables_grow_without_changing_what_they_held(made):
     net, _ = made
     if "rotary" in dict(net.named_buffers()):
         before = net.rotary.clone()

@@ -1,7 +1,5 @@
 """The small draft model: drafting token by token, taking drafts back, and coming off the disk as it was trained."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -37,14 +35,14 @@ def some_ids(count: int) -> Tensor:
 
 
 @pytest.mark.parametrize("pieces", [[30], [1] * 30, [12, 1, 1, 5, 11]])
-def test_drafting_in_pieces_gives_what_training_saw(pieces: list[int]) -> None:
+def test_drafting_in_pieces_gives_what_training_saw(pieces):
     model, ids = small(), some_ids(30)
     cache = model.open(30)
     found = torch.cat([model(piece, cache) for piece in ids.split(pieces)])
     torch.testing.assert_close(found, whole(model, ids), atol=1e-5, rtol=1e-4)
 
 
-def test_rejected_drafts_leave_no_trace() -> None:
+def test_rejected_drafts_leave_no_trace():
     model, ids = small(), some_ids(20)
     cache = model.open(40)
     model(ids[:12], cache)
@@ -53,7 +51,7 @@ def test_rejected_drafts_leave_no_trace() -> None:
     torch.testing.assert_close(model(ids[12:], cache), whole(model, ids)[12:], atol=1e-5, rtol=1e-4)
 
 
-def test_keeping_more_than_there_is_is_refused() -> None:
+def test_keeping_more_than_there_is_is_refused():
     model = small()
     cache = model.open(8)
     model(some_ids(4), cache)
@@ -61,14 +59,14 @@ def test_keeping_more_than_there_is_is_refused() -> None:
         cache.keep(5)
 
 
-def test_a_full_cache_says_so() -> None:
+def test_a_full_cache_says_so():
     model = small()
     cache = model.open(4)
     with pytest.raises(ContextFull, match="holds 4"):
         model(some_ids(5), cache)
 
 
-def test_text_longer_than_the_window_is_read_the_same_in_one_go_or_many() -> None:
+def test_text_longer_than_the_window_is_read_the_same_in_one_go_or_many():
     model = small(SmallConfig(**{**CONFIG.__dict__, "window": 8}))
     ids = some_ids(40)
     once, often = model.open(40), model.open(40)
@@ -79,7 +77,7 @@ def test_text_longer_than_the_window_is_read_the_same_in_one_go_or_many() -> Non
     assert once.length == often.length == 40
 
 
-def test_the_drafter_speaks_in_the_targets_ids() -> None:
+def test_the_drafter_speaks_in_the_targets_ids():
     model = small()
     opened = SmallModel(model, 16)
     assert opened.extend(some_ids(5).tolist()).shape == (20,)

@@ -1,7 +1,5 @@
 """The block drafter: what it drafts is what training computed, however the text was committed and whichever branch it is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -65,7 +63,7 @@ def root(drafter: BlockDrafter) -> list[Tensor] | None:
 
 @pytest.mark.parametrize("block", [1, 2, 3])
 @pytest.mark.parametrize("length", [3, 4, 5, 6, 11, 12, 13])
-def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block: int, length: int) -> None:
+def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block, length):
     network = block_net(tiny_target(), block)
     tokens, features = random_text(length)
     found = root(started(network, tokens, features))
@@ -75,7 +73,7 @@ def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block:
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("pieces", [[1], [2], [1, 1], [3, 2], [1, 2, 3, 1], [6]])
 @torch.inference_mode()
-def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[int], fixed: bool) -> None:
+def test_how_many_tokens_each_round_committed_makes_no_difference(pieces, fixed):
     network = block_net(tiny_target())
     tokens, features = random_text(7 + sum(pieces))
     drafter, place = started(network, tokens[:7], features[:7], fixed), 7
@@ -105,7 +103,7 @@ def follow(
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("length", [6, 7])
 @torch.inference_mode()
-def test_every_branch_is_drafted_as_if_it_were_the_text(length: int, fixed: bool) -> None:
+def test_every_branch_is_drafted_as_if_it_were_the_text(length, fixed):
     network = block_net(tiny_target())
     tokens, features = random_text(length)
     levels = started(network, tokens, features, fixed).levels(context([0]))
@@ -122,7 +120,7 @@ def test_every_branch_is_drafted_as_if_it_were_the_text(length: int, fixed: bool
         torch.testing.assert_close(logits, network.logits(expected)[0])
 
 
-def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
+def test_a_block_is_seen_whole_and_what_follows_is_not():
     network = block_net(tiny_target())
     tokens, features = random_text(8)
     plain = network(torch.tensor([tokens]), features[None], phase=0)[0]
@@ -134,7 +132,7 @@ def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
 
 
 @torch.inference_mode()
-def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
+def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward():
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9))
     levels = drafter.levels(context([0]))
@@ -147,7 +145,7 @@ def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_n
 
 
 @pytest.mark.parametrize("length", [0, 1])
-def test_less_than_a_block_of_text_gives_no_draft_until_there_is_more(length: int) -> None:
+def test_less_than_a_block_of_text_gives_no_draft_until_there_is_more(length):
     network = block_net(tiny_target())
     tokens, features = random_text(6)
     if length:
@@ -161,7 +159,7 @@ def test_less_than_a_block_of_text_gives_no_draft_until_there_is_more(length: in
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
 
 
-def test_a_second_run_remembers_nothing_of_the_first() -> None:
+def test_a_second_run_remembers_nothing_of_the_first():
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9, seed=3))
     committed(drafter, *random_text(4, seed=4))
@@ -171,7 +169,7 @@ def test_a_second_run_remembers_nothing_of_the_first() -> None:
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
 
 
-def test_a_text_longer_than_was_planned_for_still_fits() -> None:
+def test_a_text_longer_than_was_planned_for_still_fits():
     network = block_net(tiny_target())
     tokens, features = random_text(1400)
     drafter = started(network, tokens[:20], features[:20])

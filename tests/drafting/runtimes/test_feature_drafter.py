@@ -1,7 +1,5 @@
 """The drafter on the target's features: every logit of every round is the network's own, whatever was accepted before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Composition, Context, Draft, Round, SingleDrafter, TargetPass, Verdict
+from specviz.engine.interfaces import Composition, Draft, Round, SingleDrafter, TargetPass, Verdict
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget
@@ -31,11 +29,11 @@ class Scripted:
     """Asks the drafter about a tree that is right just so deep: in round r the first r mod 5 levels of four hold the
     token the target will choose, beside a wrong one; all other tokens are wrong."""
 
-    def __init__(self, truth: Sequence[int]) -> None:
+    def __init__(self, truth):
         self.truth = list(truth)
 
     @torch.inference_mode()
-    def build(self, drafter: Witness, context: Context) -> Draft:
+    def build(self, drafter, context):
         tokens, parents, here = [context.ids[-1]], [-1], 0
         levels, beam = drafter.levels(context), torch.tensor([0, 0])
         if levels is not None:
@@ -70,7 +68,7 @@ def audited(witness: Witness, net: Any, model: Any) -> float:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
-def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, prompt: list[int]) -> None:
+def test_logits_are_the_networks_own_after_every_kind_of_round(wide, prompt):
     target = tiny_target()
     truth = alone(target, prompt, 30).ids
     net = tiny_net(target.model, wide)
@@ -85,7 +83,7 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
 
 
 @pytest.mark.slow
-def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch):
     monkeypatch.setattr("specviz.drafting.runtimes.feature_drafter.PIECE", 3)
     target = tiny_target()
     net = tiny_net(target.model, True)
@@ -96,7 +94,7 @@ def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("right", range(5))
-def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(right: int) -> None:
+def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(right):
     """Paths of every length, to the last level too, which the network was not asked about while it drafted."""
     target = tiny_target()
     net, width = tiny_net(target.model, False, None), 3
@@ -123,7 +121,7 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
     assert after[0].confidence[1:] == pytest.approx(after[1].confidence[1:], rel=1e-5)
 
 
-def test_a_finished_runs_tensors_serve_the_next_one_while_they_fit_and_hold_few_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_runs_tensors_serve_the_next_one_while_they_fit_and_hold_few_graphs(monkeypatch):
     stepper = tiny_net(tiny_target().model, True).runtime()
     first = feature_levels.acquire(stepper, 100)
     assert feature_levels.acquire(stepper, 100) is not first, "another run's are its own"

@@ -1,9 +1,5 @@
 """The block drafter: what it drafts is what training computes, however the text was committed; DSpark's heads are conditional."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -21,7 +17,7 @@ LENGTH = 30
 
 
 @pytest.fixture(autouse=True)
-def inference() -> Iterator[None]:
+def inference():
     """As a run drafts."""
     with torch.inference_mode():
         yield
@@ -68,7 +64,7 @@ def block_at(drafter: FillDrafter, root: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
-def test_blocks_of_fixed_shapes_and_addresses_are_the_same(kind: str) -> None:
+def test_blocks_of_fixed_shapes_and_addresses_are_the_same(kind):
     network = block_fill(tiny_target(), kind)
     eager, fixed, root = begun(network, 6), begun(network, 6, fixed=True), 6
     for count in (3, 1, 5):
@@ -85,7 +81,7 @@ def test_blocks_of_fixed_shapes_and_addresses_are_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
-def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind: str) -> None:
+def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind):
     network = block_fill(tiny_target(), kind)
     drafter, root = begun(network, 6), 6
     for count in (3, 1, 5):
@@ -96,7 +92,7 @@ def test_a_text_committed_in_rounds_gives_the_block_of_a_fresh_start(kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
-def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind: str) -> None:
+def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind):
     network = block_fill(tiny_target(), kind)
     runtime, (tokens, states) = network.runtime(), written()
     anchors, text = torch.tensor([5, 11, 20]), torch.tensor(tokens)
@@ -113,10 +109,10 @@ def test_all_blocks_of_a_text_in_one_pass_are_those_of_the_drafter(kind: str) ->
 
 
 @pytest.mark.parametrize("markov", MARKOV)
-def test_a_row_depends_on_the_tokens_above_it_alone(markov: str) -> None:
+def test_a_row_depends_on_the_tokens_above_it_alone(markov):
     network = block_fill(tiny_target(), "dspark", markov=markov)
 
-    def down(path: list[int], beside: list[int]) -> list[Tensor]:
+    def down(path, beside):
         """The logits below ``path``, in a tree with another branch ``beside`` it."""
         levels, found = levels_at(begun(network, 8), 8), list[Tensor]()
         levels.ask()
@@ -133,7 +129,7 @@ def test_a_row_depends_on_the_tokens_above_it_alone(markov: str) -> None:
     assert not torch.allclose(same[0], changed[0]) and torch.allclose(same[2], changed[2]) == (markov != "rnn")
 
 
-def test_a_selector_gives_mass_to_its_candidates_alone() -> None:
+def test_a_selector_gives_mass_to_its_candidates_alone():
     network = block_fill(tiny_target(), "dflash", draft=48, conv_taps=2, conv_group=8, candidates=6, rank=4)
     levels = levels_at(begun(network, 8), 8)
     first, second = levels.ask(), levels.ask(torch.tensor([3, 4]), torch.tensor([0, 0]))
@@ -141,7 +137,7 @@ def test_a_selector_gives_mass_to_its_candidates_alone() -> None:
     assert torch.equal(torch.isfinite(second[0]), torch.isfinite(second[1])) and not torch.equal(second[0], second[1])
 
 
-def test_a_block_is_shorter_near_the_end_and_none_is_drafted_without_room() -> None:
+def test_a_block_is_shorter_near_the_end_and_none_is_drafted_without_room():
     network = block_fill(tiny_target())
     assert levels_at(begun(network, 8), 8).deepest == 4
     assert levels_at(begun(network, 8, slots=2), 8).deepest == 2
@@ -149,5 +145,5 @@ def test_a_block_is_shorter_near_the_end_and_none_is_drafted_without_room() -> N
     assert begun(network, 8).levels(context(written()[0][:9], room=1)) is None
 
 
-def test_a_prompt_of_one_token_has_a_block_without_context() -> None:
+def test_a_prompt_of_one_token_has_a_block_without_context():
     assert torch.isfinite(block_at(begun(block_fill(tiny_target()), 0), 0)).all()

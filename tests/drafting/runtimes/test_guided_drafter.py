@@ -1,7 +1,5 @@
 """The drafter under guidance against two drafters, one on each prompt, whose logits are mixed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -50,7 +48,7 @@ def grown(drafter: FeatureDrafter, here: Context) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_every_level_is_two_drafters_logits_mixed(prompt: str) -> None:
+def test_every_level_is_two_drafters_logits_mixed(prompt):
     network = tiny_image_drafter(tiny_image())
     network.embedding = torch.randn(100, HIDDEN, generator=torch.Generator().manual_seed(3)).double()
     network.draft_ids = None

@@ -1,10 +1,6 @@
 """The drafting language model: its cache is the committed text, whatever was rejected, and its distributions are the warped
 ones."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +9,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.levels import ChainLevels
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SessionModel
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Composition, Context, SingleDrafter
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.targets.text import TextTarget
@@ -27,24 +23,24 @@ class Ledger:
 
     support: Tensor | None = None
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity):
         self.capacity, self.text, self.longest, self.closed = capacity, [], 0, False
 
-    def extend(self, ids: Sequence[int]) -> Tensor:
+    def extend(self, ids):
         assert len(ids) > 0, "nothing to run"
         self.text += ids
         assert len(self.text) <= self.capacity
         self.longest = max(self.longest, len(ids))
         return torch.randn(VOCAB, generator=torch.Generator().manual_seed(hash(tuple(self.text)) % 2**31))
 
-    def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
+    def chain(self, ids, deepest):
         return ChainLevels(lambda token: self.extend(ids if token is None else token.tolist()), deepest)
 
-    def rewind(self, length: int) -> None:
+    def rewind(self, length):
         assert 0 <= length <= len(self.text)
         del self.text[length:]
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
@@ -53,10 +49,10 @@ class Checked(LanguageModelDrafter):
 
     asked = 0
 
-    def levels(self, context: Context) -> ChainLevels:
+    def levels(self, context):
         inner, chain = super().levels(context), list[int]()
 
-        def after(token: Tensor | None) -> Tensor:
+        def after(token):
             chain.extend([] if token is None else token.tolist())
             logits = inner.ask() if token is None else inner.ask(token, torch.tensor([0]))
             assert self._model is not None
@@ -70,10 +66,10 @@ class Checked(LanguageModelDrafter):
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.9)], ids=["greedy", "warm"])
 @pytest.mark.parametrize("prompt", [[5], PROMPT])
-def test_the_draft_models_text_is_always_the_committed_text(warp: Warp, prompt: list[int]) -> None:
+def test_the_draft_models_text_is_always_the_committed_text(warp, prompt):
     opened: list[Ledger] = []
 
-    def open_model(capacity: int) -> Ledger:
+    def open_model(capacity):
         opened.append(Ledger(capacity))
         return opened[-1]
 
@@ -84,12 +80,12 @@ def test_the_draft_models_text_is_always_the_committed_text(warp: Warp, prompt: 
     assert opened[0].closed
 
 
-def test_after_full_acceptance_the_missing_token_is_fed() -> None:
+def test_after_full_acceptance_the_missing_token_is_fed():
     fed: list[int] = []
     target = tiny_target()
 
     class Counted(SessionModel):
-        def extend(self, ids: Sequence[int]) -> Tensor:
+        def extend(self, ids):
             fed.append(len(ids))
             return super().extend(ids)
 
@@ -102,7 +98,7 @@ def test_after_full_acceptance_the_missing_token_is_fed() -> None:
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("length", [5, 40])
-def test_a_session_answers_like_the_model_alone(tier: str, length: int) -> None:
+def test_a_session_answers_like_the_model_alone(tier, length):
     target = tiny_target(tier)
     model = SessionModel(target.open(100), target)
     text = [(7 * place) % VOCAB for place in range(length)]
@@ -113,7 +109,7 @@ def test_a_session_answers_like_the_model_alone(tier: str, length: int) -> None:
     assert torch.allclose(found, alone, atol=1e-9)
 
 
-def test_a_shorter_draft_context_stops_drafting_and_not_the_run() -> None:
+def test_a_shorter_draft_context_stops_drafting_and_not_the_run():
     target, small = tiny_target(), TextTarget(perturbed(tiny_llama(context=32), 0.02), "small", ())
     drafter = LanguageModelDrafter(lambda capacity: SessionModel(small.open(capacity), small), small.context_length)
     composition = Composition(SingleDrafter(drafter, Sampled(chain(3))), Rejection())
@@ -124,7 +120,7 @@ def test_a_shorter_draft_context_stops_drafting_and_not_the_run() -> None:
 
 
 @pytest.mark.parametrize("draft_vocab", [VOCAB + 16, VOCAB - 8])
-def test_vocabularies_padded_differently_still_fit(draft_vocab: int) -> None:
+def test_vocabularies_padded_differently_still_fit(draft_vocab):
     target, small = tiny_target(), TextTarget(tiny_llama(seed=3, vocab=draft_vocab), "small", ())
     drafter = LanguageModelDrafter(
         lambda capacity: SessionModel(small.open(capacity), small, target.vocab_size), small.context_length

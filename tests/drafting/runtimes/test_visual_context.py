@@ -1,8 +1,5 @@
 """Drafters beside a picture: all of its rows, or none of them, against the network worked out from scratch."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,7 +41,7 @@ def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
+def test_all_rows_reads_the_picture_at_its_places(kind):
     here = world(kind)
     net = feature_net(here.tiny.model)
     drafter = AllRows(net.runtime(), here.layout)
@@ -56,7 +53,7 @@ def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "stepwise"), [(KINDS[0], True), (KINDS[1], False)])
-def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:
+def test_text_alone_is_the_drafter_on_the_text_places(kind, stepwise):
     here = world(kind)
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
     drafter = FeatureDrafter(net.runtime()) if steps is None else StepwiseDrafter(net.runtime(), steps)
@@ -68,11 +65,11 @@ def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool)
     assert audited(here, witness, net, steps, kept) < 1e-9
 
 
-def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch):
     here = world()
     rows, run = [], FeatureDrafter._commit
 
-    def counted(self: FeatureDrafter, ids: Sequence[int], until: int) -> Tensor:
+    def counted(self, ids, until):
         rows.append(until - self._committed)
         return run(self, ids, until)
 
@@ -90,17 +87,17 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyP
     assert seen["kept"] == seen["visual"] == [[4, 4]]
 
 
-def test_a_language_model_drafts_from_the_words_alone() -> None:
+def test_a_language_model_drafts_from_the_words_alone():
     here = world()
     small = text_model(here.tiny.model)
     fed: list[list[int]] = []
 
     class Reading(SmallModel):
-        def extend(self, ids: Sequence[int]) -> Tensor:
+        def extend(self, ids):
             fed.append(list(ids))
             return super().extend(ids)
 
-        def chain(self, ids: Sequence[int], deepest: int) -> Any:
+        def chain(self, ids, deepest):
             fed.append(list(ids))
             return super().chain(ids, deepest)
 
@@ -114,7 +111,7 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
     torch.testing.assert_close(logits, small(torch.tensor(text), cache)[-1])
 
 
-def test_places_are_told_as_unbroken_rows() -> None:
+def test_places_are_told_as_unbroken_rows():
     assert spans([]) == []
     assert spans([3, 4, 5, 9, 11, 12]) == [[3, 3], [9, 1], [11, 2]]
     note = Layout(20, (4, 5, 6, 7), (3, 4, 5, 6, 7, 8)).note((5, 6), (3, 8)).data

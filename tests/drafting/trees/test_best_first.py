@@ -1,7 +1,5 @@
 """The best-first tree: the most probable paths of one distribution per depth, in order, whatever the budget."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.best_first import SPARE, WIDTH, BestFirst, Depth, best_paths, ranked
-from specviz.engine.interfaces import Context, Draft
+from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Warp
 from tests.support.rounds import context
 
@@ -27,10 +25,10 @@ def logits(seed: int, depths: int = DEEPEST, vocab: int = VOCAB) -> Tensor:
 class OneBlock(NullDrafter):
     """Predicts the same block in every round."""
 
-    def __init__(self, block: Tensor | None, support: Tensor | None = None) -> None:
+    def __init__(self, block, support=None):
         self.block, self.support = block, support
 
-    def marginals(self, context: Context) -> Tensor | None:
+    def marginals(self, context):
         self._calls += 1
         return self.block
 
@@ -50,7 +48,7 @@ def texts(draft: Draft) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_every_budget_takes_the_most_probable_of_all_prefixes(seed: int) -> None:
+def test_every_budget_takes_the_most_probable_of_all_prefixes(seed):
     log_q = logits(seed).log_softmax(-1)
     prefixes = [path for deep in range(1, DEEPEST + 1) for path in itertools.product(range(VOCAB), repeat=deep)]
     worth = {path: float(log_q[range(len(path)), list(path)].sum()) for path in prefixes}
@@ -65,18 +63,18 @@ def test_every_budget_takes_the_most_probable_of_all_prefixes(seed: int) -> None
         assert texts(drafted(OneBlock(logits(seed)), budget, warp=Warp(1.0))) == whole[:budget], "a smaller tree is its beginning"
 
 
-def test_equal_paths_come_in_the_order_of_their_ranks_and_impossible_tokens_never() -> None:
+def test_equal_paths_come_in_the_order_of_their_ranks_and_impossible_tokens_never():
     even = [Depth([7, 8], [math.log(0.5)] * 2), Depth([9, 4], [0.0, -math.inf])]
     assert [(path.parent, path.depth, path.rank) for path in best_paths(even, 10)] == [(0, 1, 0), (1, 2, 0), (0, 1, 1), (3, 2, 0)]
 
 
-def test_more_tokens_are_ranked_where_the_tree_takes_the_last() -> None:
+def test_more_tokens_are_ranked_where_the_tree_takes_the_last():
     flat = torch.zeros(1, 3 * WIDTH, dtype=torch.float64)
     draft = drafted(OneBlock(flat), 2 * WIDTH)
     assert len(set(draft.tree.host_tokens[1:])) == 2 * WIDTH and len(draft.pruned) == SPARE
 
 
-def test_tokens_are_those_of_the_drafters_vocabulary_and_paths_end_where_the_room_does() -> None:
+def test_tokens_are_those_of_the_drafters_vocabulary_and_paths_end_where_the_room_does():
     support = torch.tensor([11, 22, 33, 44, 55])
     draft = drafted(OneBlock(logits(0), support), 40, room=3)
     assert set(draft.tree.host_tokens[1:]) <= set(support.tolist()) and max(draft.tree.shape.depths) == 2
@@ -85,15 +83,15 @@ def test_tokens_are_those_of_the_drafters_vocabulary_and_paths_end_where_the_roo
         assert len(drafted(drafter, 40, room=room).tree.host_tokens) == 1
 
 
-def test_a_warmer_run_makes_a_wider_tree() -> None:
+def test_a_warmer_run_makes_a_wider_tree():
     cold, warm = (max(drafted(OneBlock(logits(1)), 12, warp=Warp(t)).tree.shape.depths) for t in (0.0, 3.0))
     assert warm < cold
 
 
-def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
+def test_the_policy_hears_what_the_runs_earlier_rounds_taught():
     heard: list[list[float]] = []
 
-    def pays(probabilities: list[float], forwards: int) -> int:
+    def pays(probabilities, forwards):
         heard.append(probabilities)
         assert forwards == 1
         return 9
@@ -103,7 +101,7 @@ def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
     for path in ([], [1]) * 20:  # a token at depth 1 in every other round, none below
         draft = builder.draft(context(warp=Warp(1.0)))
         assert len(draft.tree.host_tokens) == 10 and heard[-1] == pytest.approx(sorted(heard[-1], reverse=True), abs=1)
-        builder.observe(SimpleNamespace(verdict=SimpleNamespace(path=path)))  # type: ignore[arg-type]
+        builder.observe(SimpleNamespace(verdict=SimpleNamespace(path=path)))
     depths = draft.tree.shape.depths[1:]
     first = [sum(p for p, d in zip(told, depths, strict=False) if d == 1) for told in (heard[0], heard[-1])]
     deeper = [sum(p for p, d in zip(told, depths, strict=False) if d == 2) for told in (heard[0], heard[-1])]
@@ -114,7 +112,7 @@ def test_the_policy_hears_what_the_runs_earlier_rounds_taught() -> None:
     assert heard[-1] == heard[0], "another run begins anew"
 
 
-def test_the_note_lists_values_in_order_with_the_next_nodes_of_a_larger_tree() -> None:
+def test_the_note_lists_values_in_order_with_the_next_nodes_of_a_larger_tree():
     draft = drafted(OneBlock(logits(0)), 5, warp=Warp(1.0))
     note = draft.notes[0].data
     assert note["kept"] == 6 and note["considered"] == 5 + SPARE and len(note["value"]) == 6 + SPARE and note["value"][0] == 0

@@ -1,9 +1,5 @@
 """The depth that pays: dear forwards make shallow trees, cheap ones deep, by what each depth brought in a calibration."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy
 import pytest
 
@@ -23,7 +19,7 @@ STEEP = CostCurve((1, 2, 17), (10.0, 11.0, 40.0))
 
 @pytest.mark.parametrize("forward", [0.0, 0.05, 0.25, 1.0])
 @pytest.mark.parametrize("curve", [FLAT, STEEP])
-def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, forward: float) -> None:
+def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve, forward):
     pays = SpeedupMaximising.on(curve, forward=forward)
     found = depth_that_pays(PROFILE, pays, 0.0)
     rates = {
@@ -37,7 +33,7 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
     assert found.forward == pytest.approx(forward) and found.tau == COLD[found.levels - 1][SIZES.index(found.nodes)]
 
 
-def test_a_stated_size_is_the_size_that_is_weighed() -> None:
+def test_a_stated_size_is_the_size_that_is_weighed():
     pays = SpeedupMaximising.on(FLAT, forward=0.05)
     one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
     assert (one.nodes, between.nodes, beyond.nodes) == (1, 10, 128)
@@ -54,7 +50,7 @@ def test_a_stated_size_is_the_size_that_is_weighed() -> None:
         '{"drafter": "e", "target": "t", "width": 6, "sizes": [1], "tau": {}}',
     ],
 )  # fmt: skip
-def test_a_broken_profile_says_how_to_make_one(text: str, tmp_path: Path) -> None:
+def test_a_broken_profile_says_how_to_make_one(text, tmp_path):
     (tmp_path / "one.json").write_text(text)
     with pytest.raises(BadInput, match=r"one.json is not a depth profile .*calibrate one"):
         DepthProfile.load(tmp_path / "one.json")
@@ -63,7 +59,7 @@ def test_a_broken_profile_says_how_to_make_one(text: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("name", "drafter"), [("eagle2", "eagle"), ("eagle3", "eagle3"), ("gto", "gto")])
-def test_those_that_ship_grow_with_depth_and_size_and_fall_with_the_temperature(name: str, drafter: str) -> None:
+def test_those_that_ship_grow_with_depth_and_size_and_fall_with_the_temperature(name, drafter):
     found = DepthProfile.load(TREES / f"{name}.json")
     assert (found.drafter, found.target, set(found.tau)) == (drafter, "smollm2-135m-instruct", {0.0, 1.0})
     for rows in map(numpy.array, found.tau.values()):

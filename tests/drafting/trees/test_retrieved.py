@@ -1,10 +1,7 @@
 """Drafts looked up in one memory, and ladders: what becomes of a guess and of a chain's runners-up."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -12,7 +9,7 @@ from specviz.drafting.memory.output_store import OutputStore
 from specviz.drafting.memory.retrieval import Retrieval
 from specviz.drafting.memory.suffix_guess import LengthRule
 from specviz.drafting.trees.retrieved import Retrieved
-from specviz.engine.interfaces import Context, Proposal
+from specviz.engine.interfaces import Proposal
 from specviz.methods.reader.merged_tree import Ladder
 from tests.support import rounds
 
@@ -22,21 +19,21 @@ context = partial(rounds.context, room=1000)
 class Chain:
     """A drafter of chains: after ``text`` the distribution says token len(text), then 7, then 8."""
 
-    def __init__(self, best: float) -> None:
+    def __init__(self, best):
         self.best, self.asked = best, []
 
-    def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal | None]:
+    def rows(self, context, tokens, parents, nodes):
         assert list(nodes) == [len(tokens) - 1]
         self.asked.append(list(tokens))
         distribution = torch.full((10,), 1e-3, dtype=torch.float64)
         distribution[len(tokens)], distribution[7], distribution[8] = self.best, 0.2, 0.1
         return [Proposal(distribution)]
 
-    def calls(self) -> int:
+    def calls(self):
         return len(self.asked)
 
 
-def test_a_ladder_goes_on_with_the_best_and_keeps_the_runners_up_as_leaves() -> None:
+def test_a_ladder_goes_on_with_the_best_and_keeps_the_runners_up_as_leaves():
     drafter = Chain(0.6)
     draft = Ladder(3, 2, floor=0.1).build(drafter, context([9, 0]))
     assert drafter.asked == [[0], [0, 1], [0, 1, 2]]
@@ -53,7 +50,7 @@ def retrieval(text: list[int], rule: LengthRule = LengthRule(), store: OutputSto
     return drafter
 
 
-def test_a_look_up_is_cut_to_the_room_there_is_and_its_story_with_it() -> None:
+def test_a_look_up_is_cut_to_the_room_there_is_and_its_story_with_it():
     text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4]
     whole = Retrieved().build(retrieval(text), context(text))
     assert whole.tree.host_tokens == (4, 5, 6, 7, 8)
@@ -65,7 +62,7 @@ def test_a_look_up_is_cut_to_the_room_there_is_and_its_story_with_it() -> None:
     assert short.tree.host_tokens == (4, 5, 6)
 
 
-def test_the_better_memory_drafts_and_of_equals_the_text_itself() -> None:
+def test_the_better_memory_drafts_and_of_equals_the_text_itself():
     store = OutputStore()
     store.add([3, 4, 50, 51, 52, 53])
     text = [3, 4, 9, 8, 7, 3, 4]
@@ -79,7 +76,7 @@ def test_the_better_memory_drafts_and_of_equals_the_text_itself() -> None:
     assert scores["source"] == "context"
 
 
-def test_a_score_below_the_threshold_drafts_nothing_and_says_so() -> None:
+def test_a_score_below_the_threshold_drafts_nothing_and_says_so():
     text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4]
     drafter = Retrieval(None, LengthRule(), threshold=2.5)
     drafter.begin(context(text), None)
@@ -89,7 +86,7 @@ def test_a_score_below_the_threshold_drafts_nothing_and_says_so() -> None:
     assert (note["score"], note["used"], note["rows"]) == (2.0, False, [])
 
 
-def test_a_finished_run_leaves_its_output_once_and_not_its_prompt() -> None:
+def test_a_finished_run_leaves_its_output_once_and_not_its_prompt():
     store = OutputStore()
     drafter = retrieval([1, 2, 3], store=store)
     drafter.observe(SimpleNamespace(emitted=[4, 5]))

@@ -1,18 +1,14 @@
 """Trees of drawn children: drawn without replacement by their distribution, anew in each round, never past the context's end."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Context, Pick, Proposal
+from specviz.engine.interfaces import Pick, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.trace.schema import Note
@@ -24,20 +20,18 @@ LAW = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 class Told:
     """Gives one distribution everywhere, over listed tokens or over a whole vocabulary."""
 
-    def __init__(self, distribution: Tensor, ids: Sequence[int] | None = None, silent_after: int | None = None) -> None:
+    def __init__(self, distribution, ids=None, silent_after=None):
         self._proposal = Proposal(distribution, None if ids is None else torch.tensor(ids))
         self._silent_after = silent_after
         self.picks: list[Pick] = []
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
+    def rows(self, context, tokens, parents, nodes):
         return [None if tokens[node] == self._silent_after else self._proposal for node in nodes]
 
-    def calls(self) -> int:
+    def calls(self):
         return 3
 
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks):
         self.picks = list(picks)
         return (Note("told", {}),)
 
@@ -52,7 +46,7 @@ WIDE[[7, 11, 30, 2]] = LAW
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
-def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told) -> None:
+def test_siblings_are_drawn_without_replacement_by_their_distribution(told):
     builder, found = Sampled(shape_from_counts([[2]])), Counter[tuple[int, ...]]()
     for number in range(ROUNDS):
         found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
@@ -68,7 +62,7 @@ def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told
 
 
 @pytest.mark.slow
-def test_two_nodes_of_one_round_draw_independently() -> None:
+def test_two_nodes_of_one_round_draw_independently():
     builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
     for number in range(ROUNDS):
         found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
@@ -76,14 +70,14 @@ def test_two_nodes_of_one_round_draw_independently() -> None:
     assert sum((found[pair] - count) ** 2 / count for pair, count in expected.items()) < 56.5  # 15 degrees
 
 
-def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
+def test_a_round_can_be_drawn_again_and_the_next_one_differs():
     builder = Sampled(shape_from_counts([[2], [2, 1]]))
     first, again, following = (builder.build(Told(LAW), context(number)).tree.host_tokens for number in (3, 3, 4))
     assert first == again != following
     assert builder.build(Told(LAW), context(3, seed=1)).tree.host_tokens != first
 
 
-def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> None:
+def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order():
     told = Told(LAW, [7, 11, 30, 2])
     draft = Sampled(shape_from_counts([[3], [1]])).build(told, context(1, story=True))
     assert set(draft.proposals) == {0, 1}
@@ -98,13 +92,13 @@ def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> No
     assert (draft.calls, draft.notes[0].type) == (3, "told")
 
 
-def test_at_temperature_zero_the_best_are_taken_as_certain() -> None:
+def test_at_temperature_zero_the_best_are_taken_as_certain():
     draft = Sampled(shape_from_counts([[2], [1]])).build(Told(LAW), context(warp=Warp()))
     assert draft.tree.host_tokens == (9, 0, 1, 0)
     assert not draft.proposals
 
 
-def test_no_more_children_than_tokens_with_mass() -> None:
+def test_no_more_children_than_tokens_with_mass():
     distribution = torch.tensor([0.0, 0.6, 0.0, 0.4], dtype=torch.float64)
     for number in range(50):
         draft = Sampled(shape_from_counts([[4], [2, 2]])).build(Told(distribution), context(number))
@@ -112,12 +106,12 @@ def test_no_more_children_than_tokens_with_mass() -> None:
         assert set(draft.tree.host_tokens[1:]) == {1, 3}
 
 
-def test_where_the_drafter_knows_nothing_the_branch_ends() -> None:
+def test_where_the_drafter_knows_nothing_the_branch_ends():
     sure = torch.tensor([0.0, 1.0], dtype=torch.float64)
     assert len(Sampled(chain(5)).build(Told(sure, [0, 4], silent_after=4), context()).tree) == 2
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 6)])
-def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room, depth):
     draft = Sampled(chain(6)).build(Told(LAW), context(room=room))
     assert max(draft.tree.shape.depths) == depth

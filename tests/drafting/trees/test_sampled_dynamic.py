@@ -1,7 +1,5 @@
 """Dynamic trees of drawn tokens: as large as was asked or as pays, deep where the drafter is sure, drawn anew in each round."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from functools import partial
@@ -16,7 +14,6 @@ from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, gain_of, gains
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Warp
 from tests.support import rounds
 from tests.support.worlds.fancy import Fancy, path_to, paths
@@ -30,9 +27,7 @@ def pays(node: float, forward: float) -> SpeedupMaximising:
 
 
 @given(seed=some.integers(0, 9999), depth=some.integers(1, 5), width=some.integers(1, 5), nodes=some.integers(1, 30))
-def test_no_more_nodes_than_asked_for_no_twins_and_a_distribution_with_every_parent(
-    seed: int, depth: int, width: int, nodes: int
-) -> None:
+def test_no_more_nodes_than_asked_for_no_twins_and_a_distribution_with_every_parent(seed, depth, width, nodes):
     draft = SampledDynamicTree(depth, width, nodes).build(Fancy(seed), context())
     found = paths(draft)
     assert len(set(found)) == len(found) <= nodes + 1
@@ -41,7 +36,7 @@ def test_no_more_nodes_than_asked_for_no_twins_and_a_distribution_with_every_par
     assert all(len(below) <= width for below in draft.tree.shape.children)
 
 
-def test_the_distribution_kept_with_a_node_is_the_one_its_children_were_drawn_from() -> None:
+def test_the_distribution_kept_with_a_node_is_the_one_its_children_were_drawn_from():
     drafter = Fancy(3)
     draft = SampledDynamicTree(3, 3, 12).build(drafter, context())
     for node, proposal in draft.proposals.items():
@@ -49,12 +44,12 @@ def test_the_distribution_kept_with_a_node_is_the_one_its_children_were_drawn_fr
         assert torch.equal(proposal.probability, Warp(1.0).log_probabilities(drafter.distribution(path)).exp())
 
 
-def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
+def test_a_round_can_be_drawn_again_and_the_next_one_differs():
     trees = [SampledDynamicTree(3, 3, 9).build(Fancy(4), context(number)).tree for number in (0, 0, 1)]
     assert trees[0].host_tokens == trees[1].host_tokens != trees[2].host_tokens
 
 
-def test_a_drafter_that_cannot_go_on_ends_the_tree_there() -> None:
+def test_a_drafter_that_cannot_go_on_ends_the_tree_there():
     assert len(SampledDynamicTree(4, 2, 8).build(Fancy(most=0), context()).tree) == 1
     assert max(SampledDynamicTree(4, 2, 8).build(Fancy(most=1), context()).tree.shape.depths) == 1
 
@@ -69,12 +64,12 @@ def test_a_drafter_that_cannot_go_on_ends_the_tree_there() -> None:
     warp=some.sampled_from([Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.9), Warp(1.0, top_k=2)]),
 )
 def test_rows_that_stand_for_nothing_change_nothing(
-    seed: int, temperature: float, support: list[int] | None, most: int, sizes: tuple[int, int, int], costs: tuple[float, float],
-    warp: Warp,
-) -> None:  # fmt: skip
+    seed, temperature, support, most, sizes, costs,
+    warp,
+):  # fmt: skip
     """An accelerator asks them, as its levels have one shape, and goes on below a finished tree; a CPU does not."""
 
-    def grown() -> tuple[Draft, Fancy]:
+    def grown():
         drafter = Fancy(seed, temperature, support, most)
         return SampledDynamicTree(*sizes[:2], sizes[2] or pays(*costs)).build(drafter, context(seed, room=6, warp=warp)), drafter
 
@@ -120,9 +115,7 @@ def best_first(
     costs=some.sampled_from([(0.001, 0.03), (0.05, 0.001), (0.01, 0.03), (0.2, 0.4)]),
     warp=some.sampled_from([Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.9), Warp(1.0, top_k=2)]),
 )
-def test_each_level_takes_what_a_best_first_search_takes(
-    seed: int, temperature: float, support: list[int] | None, sizes: tuple[int, int, int], costs: tuple[float, float], warp: Warp
-) -> None:
+def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, support, sizes, costs, warp):
     (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=4, warp=warp)
     policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
     draft = SampledDynamicTree(depth, width, policy or nodes).build(drafter, where)
@@ -154,7 +147,7 @@ def test_each_level_takes_what_a_best_first_search_takes(
 
 
 @pytest.mark.parametrize("likeliest", [0.0, 0.3, 0.7, 1.0])
-def test_later_children_are_worth_less_and_all_together_no_more_than_one(likeliest: float) -> None:
+def test_later_children_are_worth_less_and_all_together_no_more_than_one(likeliest):
     shares = gains(torch.tensor([likeliest]), torch.tensor(decay(12)))[0].tolist()
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     likely, unlikely = gain_of(torch.tensor([1.0, 0.1])).tolist()

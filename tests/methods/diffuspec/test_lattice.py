@@ -1,7 +1,5 @@
 """The lattice and its search: columns by mass, paths that beat each place's argmax, the fence, and the gauge of length."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -17,10 +15,10 @@ NOBODY: frozenset[int] = frozenset()
 class Chain:
     """An n-gram model that looks at the last token alone: a Markov chain's distribution, over tokens 0, 1, …"""
 
-    def __init__(self, distribution: np.ndarray) -> None:
+    def __init__(self, distribution):
         self.distribution = distribution
 
-    def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    def log_probability(self, before, tokens):
         return np.log(np.maximum(self.distribution[before[:, 1]][:, tokens], 1e-12))
 
 
@@ -55,7 +53,7 @@ def accepted(distribution: np.ndarray, start: int, path: tuple[int, ...]) -> flo
     return total
 
 
-def test_a_column_holds_the_fewest_tokens_that_have_the_mass() -> None:
+def test_a_column_holds_the_fewest_tokens_that_have_the_mass():
     shares = np.array([[0.5, 0.3, 0.15, 0.05], [0.05, 0.9, 0.03, 0.02]])
     found = as_columns(shares, mass=0.8)
     assert [column.tokens.tolist() for column in found] == [[0, 1], [1]]
@@ -64,7 +62,7 @@ def test_a_column_holds_the_fewest_tokens_that_have_the_mass() -> None:
     np.testing.assert_allclose(np.exp(found[0].log_q), [0.5, 0.3])
 
 
-def test_an_end_stays_a_candidate_and_is_a_fence_only_where_it_is_likeliest() -> None:
+def test_an_end_stays_a_candidate_and_is_a_fence_only_where_it_is_likeliest():
     shares = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.2, 0.1, 0.7], [0.9, 0.05, 0.05]])
     found = as_columns(shares, mass=0.5, ends=frozenset({2}))
     assert [column.tokens.tolist() for column in found] == [[0, 2], [0, 2], [2]], "nothing behind the fence"
@@ -74,12 +72,12 @@ def test_an_end_stays_a_candidate_and_is_a_fence_only_where_it_is_likeliest() ->
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_beam_as_wide_as_the_lattice_finds_the_best_of_all_paths(weight: float, seed: int) -> None:
+def test_a_beam_as_wide_as_the_lattice_finds_the_best_of_all_paths(weight, seed):
     distribution = markov(4, seed)
     lattice = as_columns(marginals(distribution, 0, 4))
     found = search(lattice, Chain(distribution), [3, 0], weight, 4**4, NOBODY)
 
-    def worth(path: tuple[int, ...]) -> float:
+    def worth(path):
         before, total = 0, 0.0
         for column, token in zip(lattice, path, strict=True):
             q = float(column.log_q[column.tokens.tolist().index(token)])
@@ -92,15 +90,15 @@ def test_a_beam_as_wide_as_the_lattice_finds_the_best_of_all_paths(weight: float
     assert found.steps[-1].scores[0] == pytest.approx(worth(best))
 
 
-def test_without_the_ngrams_the_path_is_each_place_s_likeliest_token() -> None:
+def test_without_the_ngrams_the_path_is_each_place_s_likeliest_token():
     shares = marginals(markov(6, 1), 2, 6)
     found = search(as_columns(shares), Chain(np.zeros((6, 6))), [0, 2], 1.0, 3, NOBODY)
     assert found.path == tuple(shares.argmax(1).tolist())
 
 
-def test_beams_follow_the_last_two_tokens_they_took() -> None:
+def test_beams_follow_the_last_two_tokens_they_took():
     class Asked(Chain):
-        def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        def log_probability(self, before, tokens):
             seen.append(before.tolist())
             return super().log_probability(before, tokens)
 
@@ -115,7 +113,7 @@ def test_beams_follow_the_last_two_tokens_they_took() -> None:
     assert [row[0] for row in seen[2]] == [picks[0][parent] for parent in found.steps[1].parents]
 
 
-def test_a_path_ends_where_the_end_is_what_the_best_beam_takes_and_is_dropped_elsewhere() -> None:
+def test_a_path_ends_where_the_end_is_what_the_best_beam_takes_and_is_dropped_elsewhere():
     distribution = np.full((3, 3), 1 / 3)
     shares = np.array([[0.7, 0.2, 0.1], [0.45, 0.1, 0.45], [0.3, 0.3, 0.4]])
     ends = frozenset({2})
@@ -129,7 +127,7 @@ def test_a_path_ends_where_the_end_is_what_the_best_beam_takes_and_is_dropped_el
     assert not never.ended and never.path == (0,)
 
 
-def test_the_gauge_follows_what_was_drafted_and_grows_where_all_was_kept() -> None:
+def test_the_gauge_follows_what_was_drafted_and_grows_where_all_was_kept():
     gauge = Gauge(20, 30, 10)
     assert gauge.length == 30
     gauge.learn(30, 4)
@@ -160,13 +158,13 @@ def lengths(rounds: list[tuple[int | None, int]], rule: tuple[int, int, int] = O
 
 
 @pytest.mark.parametrize(("rule", "stays"), [(OURS, 3), ((20, 30, 10), 20)])
-def test_a_drafter_that_is_refused_now_and_then_drafts_as_the_rule_begins(rule: tuple[int, int, int], stays: int) -> None:
+def test_a_drafter_that_is_refused_now_and_then_drafts_as_the_rule_begins(rule, stays):
     """The published rule adds its stride only while nothing was refused, so here it falls once and stays."""
     generator = np.random.default_rng(4)
     found = lengths([(None, 0), *((None, int(generator.choice([0, 1, 2, 30]))) for _ in range(60))], rule)
     assert found[0] == rule[1] and set(found[1:]) == {stays}
 
 
-def test_an_end_in_sight_shortens_the_draft_and_what_is_kept_beyond_it_lengthens_it_again() -> None:
+def test_an_end_in_sight_shortens_the_draft_and_what_is_kept_beyond_it_lengthens_it_again():
     found = lengths([(None, 1), (None, 0), (2, 1), (1, 1), (1, 0), (0, 1), (0, 1), (0, 1), (None, 9), (None, 9), (None, 1)])
     assert found == [6, 3, 3, 2, 2, 2, 2, 2, 2, 3, 4, 3]

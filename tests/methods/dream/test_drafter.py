@@ -1,9 +1,5 @@
 """The drafter that looks across, against its network run from scratch: gates, siblings, patches left out, arcs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -27,7 +23,7 @@ def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDra
 
 
 def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:
-    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)  # type: ignore[arg-type]
+    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
     return decode(here.target, composition, here.prompt, budget, GREEDY)
 
 
@@ -56,7 +52,7 @@ def audit(here: World, net: CrossNet, witness: Witness, kept: list[int]) -> floa
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("kind", ["smolvlm", "llava"])
-def test_every_answer_is_the_networks_own_from_scratch(kind: str, share: float) -> None:
+def test_every_answer_is_the_networks_own_from_scratch(kind, share):
     here = world(kind)
     net = cross_net(here.tiny.model)
     drafter, taps = drafter_of(here, net, share)
@@ -70,7 +66,7 @@ def test_every_answer_is_the_networks_own_from_scratch(kind: str, share: float) 
     assert told["drafter"] == len(kept) and sum(count for _, count in told["kept"]) == len(drafter._kept_places)
 
 
-def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
+def test_the_patches_that_stay_are_those_the_target_looks_at_most():
     here = world("llava")
     drafter, taps = drafter_of(here, cross_net(here.tiny.model), 0.25)
     drafting(here, drafter, taps, 2)
@@ -82,7 +78,7 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
 
 
 @torch.inference_mode()
-def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> None:
+def test_siblings_never_leak_into_each_other_through_the_cross_attention():
     """What is said after a node is the same whoever its siblings are, and whatever they thought."""
     here = world()
     drafter, taps = drafter_of(here, cross_net(here.tiny.model))
@@ -103,7 +99,7 @@ def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> No
         assert torch.allclose(found[0][1], other[1], atol=1e-12)
 
 
-def test_arcs_tell_what_a_row_looked_at() -> None:
+def test_arcs_tell_what_a_row_looked_at():
     here = world("llava")
     net = cross_net(here.tiny.model)
     drafter, taps = drafter_of(here, net, 0.5)
@@ -132,8 +128,8 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["smolvlm", "llava"])
-def test_rounds_in_graphs_draft_and_tell_the_same(kind: str) -> None:
-    def run(device: str, tier: str) -> list[tuple[list[int], Any]]:
+def test_rounds_in_graphs_draft_and_tell_the_same(kind):
+    def run(device, tier):
         here = world(kind, tier, device=device)
         steps = decoded("dream", {"depth": 3, "width": 5, "nodes": 12}, here, budget=8).steps
         told = [{note.type: note.data for note in step.notes} for step in steps]

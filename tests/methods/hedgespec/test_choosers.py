@@ -1,7 +1,5 @@
 """Choosers: NormalHedge against its definition, bandits against theirs, and who notices a change of subject how soon."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -13,7 +11,7 @@ from specviz.methods.hedgespec import Chooser, Fixed, NormalHedge, normal_hedge
 ARMS = 5
 
 
-def test_normal_hedge_satisfies_its_equation() -> None:
+def test_normal_hedge_satisfies_its_equation():
     regrets = [3.0, 1.0, -2.0, 0.5]
     weights = normal_hedge(regrets)
     assert weights[2] == 0 and sum(weights) == pytest.approx(1) and weights[0] > weights[1] > weights[3] > 0
@@ -23,21 +21,21 @@ def test_normal_hedge_satisfies_its_equation() -> None:
 
 
 @pytest.mark.parametrize("regrets", [[0.0] * 3, [-1.0, -5.0, -0.1]])
-def test_nobody_ahead_means_everybody_alike(regrets: list[float]) -> None:
+def test_nobody_ahead_means_everybody_alike(regrets):
     assert normal_hedge(regrets) == [1 / 3] * 3
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e6])
-def test_weights_do_not_hang_on_the_unit_of_the_losses(scale: float) -> None:
+def test_weights_do_not_hang_on_the_unit_of_the_losses(scale):
     plain = normal_hedge([3.0, 1.0, -2.0, 0.5])
     assert normal_hedge([scale * one for one in (3.0, 1.0, -2.0, 0.5)]) == pytest.approx(plain, rel=1e-6)
 
 
-def test_one_arm_alone_ahead_gets_everything() -> None:
+def test_one_arm_alone_ahead_gets_everything():
     assert normal_hedge([2.0, -1.0, -1.0]) == pytest.approx([1.0, 0.0, 0.0])
 
 
-def test_the_bonus_counts_an_arms_own_rounds() -> None:
+def test_the_bonus_counts_an_arms_own_rounds():
     """With a count of all rounds in it, as it was once published, the bonus is the same for all and nothing is explored."""
     chooser = UpperConfidence(2, doubt=2.0)
     chooser.update_reward(0, 0.5)
@@ -47,7 +45,7 @@ def test_the_bonus_counts_an_arms_own_rounds() -> None:
     assert chooser.probabilities() == [0.0, 1.0]
 
 
-def test_every_arm_is_tried_once_first() -> None:
+def test_every_arm_is_tried_once_first():
     chooser, tried = UpperConfidence(4), []
     for _ in range(4):
         arm = chooser.probabilities().index(1.0)
@@ -56,14 +54,14 @@ def test_every_arm_is_tried_once_first() -> None:
     assert tried == [0, 1, 2, 3]
 
 
-def test_exp3_divides_a_reward_by_its_probability() -> None:
+def test_exp3_divides_a_reward_by_its_probability():
     chooser = ExponentialWeights(3, explore=0.3)
     chooser.update_reward(1, 0.5)
     assert chooser.gains == pytest.approx([0.0, 1.5, 0.0])
     assert min(chooser.probabilities()) >= 0.1 - 1e-12 and sum(chooser.probabilities()) == pytest.approx(1)
 
 
-def test_a_fixed_arm_learns_nothing() -> None:
+def test_a_fixed_arm_learns_nothing():
     chooser = Fixed(3, 2)
     chooser.learn([0.0, 0.0, 1.0])
     chooser.update_reward(2, 0.0)
@@ -93,7 +91,7 @@ def regret(chooser: Chooser, seed: int) -> float:
 
 
 @pytest.mark.slow
-def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch() -> None:
+def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch():
     rows: dict[str, list[float]] = {}
     for seed in range(4):
         for name, chooser in (
@@ -111,7 +109,7 @@ def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch
     assert all(ours < 0.35 * other for other in means.values()), (ours, means)
 
 
-def test_no_arm_falls_further_behind_than_its_debt() -> None:
+def test_no_arm_falls_further_behind_than_its_debt():
     chooser = NormalHedge(2, debt=0.5)
     for _ in range(50):
         chooser.learn([0.0, 1.0])

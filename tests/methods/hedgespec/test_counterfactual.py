@@ -1,7 +1,5 @@
 """What arms are judged by: the estimate against enumeration and Monte Carlo, the queue against its order."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -16,7 +14,7 @@ def distributions(vocab: int, seed: int) -> tuple[Distributions, Distributions]:
     """Markov distributions of target and drafter, [token before, token]."""
     generator = np.random.default_rng(seed)
 
-    def one() -> Distributions:
+    def one():
         table = np.exp(1.5 * generator.standard_normal((vocab, vocab)))
         return table / table.sum(1, keepdims=True)
 
@@ -51,24 +49,24 @@ def probability_of(p: Distributions, text: tuple[int, ...]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_estimate_is_unbiased_over_every_text_the_target_may_write(seed: int) -> None:
+def test_the_estimate_is_unbiased_over_every_text_the_target_may_write(seed):
     p, q = distributions(4, seed)
     texts = list(itertools.product(range(4), repeat=4))
     mean = sum(probability_of(p, text) * expected_length(shares(p, q, text)) for text in texts)
     assert mean == pytest.approx(truth(p, q, 4), abs=1e-12)
 
 
-def test_with_shared_masses_in_the_place_of_realised_ratios_it_is_not() -> None:
+def test_with_shared_masses_in_the_place_of_realised_ratios_it_is_not():
     p, q = distributions(4, 0)
     texts = list(itertools.product(range(4), repeat=4))
 
-    def published(text: tuple[int, ...]) -> float:
+    def published(text):
         return expected_length([(shared, shared) for shared, _ in shares(p, q, text)])
 
     assert abs(sum(probability_of(p, text) * published(text) for text in texts) - truth(p, q, 4)) > 1e-3
 
 
-def test_a_start_waits_until_all_of_its_chain_is_known() -> None:
+def test_a_start_waits_until_all_of_its_chain_is_known():
     queue, found = DelayQueue(3), []
     for place in range(10, 15):
         found.append(len(queue.add(place, [lambda *pair: (1.0, 1.0), lambda *pair: (0.0, 0.0)])))
@@ -78,12 +76,12 @@ def test_a_start_waits_until_all_of_its_chain_is_known() -> None:
     assert queue.waiting == []
 
 
-def test_losses_do_not_hang_on_how_rounds_cut_the_text() -> None:
+def test_losses_do_not_hang_on_how_rounds_cut_the_text():
     """Rounds of one token and a round of six settle the same starts with the same losses."""
     generator = np.random.default_rng(3)
     known = {(start, place): tuple(generator.random(2)) for start in range(12) for place in range(start, 12)}
 
-    def settled(rounds: list[int]) -> list[list[float]]:
+    def settled(rounds):
         queue, found, place = DelayQueue(4), [], 0
         for count in rounds:
             for _ in range(count):

@@ -1,15 +1,10 @@
 """Trees of fixed rank paths: every node of a depth offers from one list, whatever stands above it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.engine.interfaces import Context
 from specviz.methods.medusa.drafter import Product, paths_of
 from specviz.methods.resources import published_tree
 from tests.support import rounds
@@ -20,10 +15,10 @@ class Lists:
 
     support = torch.tensor([10, 11, 12])
 
-    def __init__(self, *rows: Sequence[int]) -> None:
+    def __init__(self, *rows):
         self._rows = rows
 
-    def marginals(self, context: Context) -> Tensor | None:
+    def marginals(self, context):
         if not self._rows:
             return None
         logits = torch.zeros(len(self._rows), 3, dtype=torch.float64)
@@ -31,7 +26,7 @@ class Lists:
             logits[depth, torch.tensor(row) - 10] = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()
         return logits
 
-    def calls(self) -> int:
+    def calls(self):
         return 1
 
 
@@ -41,14 +36,14 @@ LISTS = Lists([10, 11, 12], [11, 12, 10], [12, 10, 11])
 context = partial(rounds.context, [8, 9])
 
 
-def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
+def test_the_published_tree_has_63_paths_at_the_published_depths():
     paths = paths_of(published_tree("medusa"))
     assert [sum(len(path) == depth for path in paths) for depth in range(1, 6)] == [10, 28, 23, 2, 0]
     assert {(9,), (0, 9), (6, 0), (0, 0, 9), (2, 0, 0), (0, 0, 0, 1)} <= set(paths)
     assert len(set(paths)) == 63
 
 
-def test_every_node_of_a_depth_has_the_same_children() -> None:
+def test_every_node_of_a_depth_has_the_same_children():
     draft = Product([(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (1, 1, 2)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 11, 11, 12, 11, 12, 11)
     assert draft.tree.shape.parents == (-1, 0, 0, 1, 1, 2, 2, 6)
@@ -57,18 +52,18 @@ def test_every_node_of_a_depth_has_the_same_children() -> None:
     assert [head["tokens"] for head in draft.notes[0].data["heads"]] == [[10, 11, 12], [11, 12, 10], [12, 10, 11]]
 
 
-def test_a_rank_that_is_left_out_leaves_its_token_out() -> None:
+def test_a_rank_that_is_left_out_leaves_its_token_out():
     draft = Product([(0,), (2,), (2, 1)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 12, 12)
     assert draft.tree.shape.parents == (-1, 0, 0, 2)
 
 
-def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
+def test_paths_past_the_heads_or_their_lists_stay_empty():
     draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 11, 12)
 
 
 @pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])
-def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room, depth):
     draft = Product([(0,), (0, 0), (0, 0, 0)]).build(LISTS, context(room=room))
     assert max(draft.tree.shape.depths) == depth

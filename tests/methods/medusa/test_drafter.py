@@ -1,7 +1,5 @@
 """Heads on the target's last hidden state: what they start as, what they read, and how they come back from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.best_first import ranked
-from specviz.engine.interfaces import Composition, Context, Draft, SingleDrafter
+from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -35,14 +33,14 @@ def network(heads: int = 3, seed: int = 5, draft_ids: torch.Tensor | None = None
     return net
 
 
-def test_untrained_heads_all_say_what_the_target_says() -> None:
+def test_untrained_heads_all_say_what_the_target_says():
     net = ParallelNet(ParallelConfig(HIDDEN, 3, TAP), head()).double()
     features = torch.randn(5, HIDDEN, dtype=torch.float64)
     for said in net.logits(features):
         assert torch.allclose(said, features @ head().T)
 
 
-def test_heads_that_share_what_they_read_turn_it_each_their_own_way() -> None:
+def test_heads_that_share_what_they_read_turn_it_each_their_own_way():
     torch.manual_seed(2)
     net = ParallelNet(ParallelConfig(HIDDEN, 2, TAP, blocks=0, trunk=1, turned=True), head()).double()
     features = torch.randn(5, HIDDEN, dtype=torch.float64)
@@ -55,13 +53,13 @@ def test_heads_that_share_what_they_read_turn_it_each_their_own_way() -> None:
         assert torch.allclose(said, (read @ turn[0].weight.T + turn[0].bias) @ head().T)
 
 
-def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
+def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head():
     ids = torch.tensor([40, 3, 17])
     features = torch.randn(2, HIDDEN, dtype=torch.float64)
     assert torch.allclose(network(draft_ids=ids).logits(features), network().logits(features)[..., ids])
 
 
-def test_a_target_of_another_width_is_refused() -> None:
+def test_a_target_of_another_width_is_refused():
     with pytest.raises(ModelUnavailable, match="width 64, but the target's have width 32"):
         ParallelNet(ParallelConfig(64, 3, TAP), head())
 
@@ -69,13 +67,13 @@ def test_a_target_of_another_width_is_refused() -> None:
 class Watching(ParallelDrafter):
     """Notes which text each drafting went on from, and what it said."""
 
-    def __init__(self, net: ParallelNet) -> None:
+    def __init__(self, net):
         super().__init__(net)
         self.said: list[tuple[list[int], list[Sequence[int]]]] = []
 
 
 class Noted(Product):
-    def build(self, drafter: Watching, now: Context) -> Draft:
+    def build(self, drafter, now):
         draft = super().build(drafter, now)
         logits = drafter.marginals(now)
         lists = [] if logits is None else ranked(logits, drafter.support, 4)
@@ -86,7 +84,7 @@ class Noted(Product):
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("draft_ids", [None, torch.arange(4, 44)])
-def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, draft_ids: torch.Tensor | None) -> None:
+def test_each_round_reads_the_target_at_the_token_before_the_root(tier, draft_ids):
     """Head k's list is the one a fresh pass over the text without its last token gives."""
     target, net = tiny_target(tier), network(draft_ids=draft_ids)
     drafter = Watching(net)
@@ -103,7 +101,7 @@ def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, dra
         assert [list(one) for one in said] == expected.tolist()
 
 
-def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
+def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first():
     drafter = ParallelDrafter(network())
     drafter.begin(context([5]), None)
     assert drafter.marginals(context([5])) is None and drafter.calls() == 0

@@ -1,7 +1,5 @@
 """Typical acceptance: what stays, which path wins, what the record says, and where the rule meets the exact one."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -34,7 +32,7 @@ def tree(tokens: list[int], parents: list[int]) -> Draft:
     return Draft(DraftTree.of([9, *tokens], [-1, *parents]))
 
 
-def test_a_token_stays_where_it_is_above_the_smaller_of_two_bars() -> None:
+def test_a_token_stays_where_it_is_above_the_smaller_of_two_bars():
     draft = tree([0, 1, 2, 3], [0, 0, 0, 0])
     for distribution, epsilon, delta in ((SURE, 0.04, 0.3), (SURE, 0.5, 0.01), (FLAT, 0.09, 0.9), (FLAT, 0.09, 1.0)):
         found = Typical(epsilon, delta).judge(draft, scored(*[distribution] * 5), context())
@@ -46,14 +44,14 @@ def test_a_token_stays_where_it_is_above_the_smaller_of_two_bars() -> None:
         assert not found.draws
 
 
-def test_an_unsure_target_lowers_the_bar() -> None:
+def test_an_unsure_target_lowers_the_bar():
     draft = tree([3], [0])
     assert Typical(0.3, 0.9).judge(draft, scored(FLAT, FLAT), context()).path == ()
     assert Typical(0.3, 0.5).judge(draft, scored(FLAT, FLAT), context()).path == (1,)
     assert Typical(0.3, 0.5).judge(draft, scored(SURE, FLAT), context()).path == ()
 
 
-def test_the_longest_path_wins_and_of_equals_the_likelier() -> None:
+def test_the_longest_path_wins_and_of_equals_the_likelier():
     """Children 0 and 2 of the root; below them 0 and 1, 0. The likelier first token has the shorter or weaker rest."""
     deep = tree([0, 2, 1], [0, 0, 2])
     assert Typical(0.1, 1.0).judge(deep, scored(FLAT, SURE, FLAT, FLAT), context()).path == (2, 3)
@@ -63,7 +61,7 @@ def test_the_longest_path_wins_and_of_equals_the_likelier() -> None:
     assert Typical(0.1, 1.0).judge(equal, scored(*rows), context()).path == (2, 4)
 
 
-def test_a_child_of_a_refused_token_does_not_count() -> None:
+def test_a_child_of_a_refused_token_does_not_count():
     chain = tree([3, 0, 0], [0, 1, 2])
     found = Typical(0.09, 1.0).judge(chain, scored(SURE, SURE, SURE, SURE), context())
     assert found.path == ()
@@ -72,7 +70,7 @@ def test_a_child_of_a_refused_token_does_not_count() -> None:
     assert found.visited == (0,)
 
 
-def test_what_the_exact_rule_would_not_have_taken_is_relaxed() -> None:
+def test_what_the_exact_rule_would_not_have_taken_is_relaxed():
     chain, target = tree([0, 1], [0, 1]), scored(FLAT, FLAT, FLAT)
     seen = set()
     for seed in range(60):
@@ -85,20 +83,20 @@ def test_what_the_exact_rule_would_not_have_taken_is_relaxed() -> None:
     assert seen == {ACCEPTED, RELAXED}
 
 
-def test_a_path_that_lost_is_rejected_though_it_was_good_enough() -> None:
+def test_a_path_that_lost_is_rejected_though_it_was_good_enough():
     found = Typical(0.1, 1.0).judge(tree([0, 2, 1], [0, 0, 2]), scored(FLAT, FLAT, FLAT, FLAT), context())
     assert found.path == (2, 3)
     assert found.statuses[1] == REJECTED
 
 
-def test_the_bonus_is_the_targets_own_token_behind_the_path() -> None:
+def test_the_bonus_is_the_targets_own_token_behind_the_path():
     for seed in range(20):
         found = Typical().judge(tree([0], [0]), scored(SURE, FLAT), context(seed=seed))
         own = Warp(1.0).choose(torch.tensor(FLAT).log().double()[None], [4], Noise(seed))
         assert (found.path, found.bonus, found.source) == ((1,), int(own), "target")
 
 
-def test_a_warped_distribution_is_what_is_judged() -> None:
+def test_a_warped_distribution_is_what_is_judged():
     """Top-k 2 leaves two tokens: the third has no probability, however low the bar."""
     found = Typical(0.01, 0.01).judge(tree([2, 1], [0, 0]), scored(FLAT, FLAT, FLAT), context(warp=Warp(1.0, top_k=2)))
     assert found.path == (2,)

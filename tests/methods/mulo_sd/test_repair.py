@@ -1,14 +1,10 @@
 """A block repaired on the device: what deciding wave by wave on the host gives, on every device, note for note."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec import to_builtins
 
-from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
@@ -35,11 +31,11 @@ def recorded(run: Decoded) -> list[dict[str, Any]]:
 class NodeByNode(local_verification._Repair):
     """The same repair with the host asking after every wave: sets of nodes, and passes over just those that are needed."""
 
-    def take(self, session: Any, draft: Any, scored: Any, context: Context, rewrite: bool) -> None:
+    def take(self, session, draft, scored, context, rewrite):
         super().take(session, draft, scored, context, rewrite)
         self._context, self._last = context, len(draft.tree) - 1
 
-    def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
+    def run(self, islands):
         self.fresh, self.stale, self.ran, last = set[int](), set[int](), 1, self._last
         left, wave, drawn = [list(island) for island in islands], 0, dict[int, int]()
         while left:
@@ -62,7 +58,7 @@ class NodeByNode(local_verification._Repair):
         self._passes[:] = self.ran
         return drawn
 
-    def passed(self, nodes: Sequence[int]) -> None:
+    def passed(self, nodes):
         self.ran += 1
         self.fresh -= set(nodes)
         left = self.stale - set(nodes)
@@ -74,9 +70,7 @@ class NodeByNode(local_verification._Repair):
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("warped", "guidance"), [("nucleus", 2.0), ("greedy", 1.0)])
 @pytest.mark.parametrize("which", list(VALUES))
-def test_a_repair_is_what_asking_after_every_wave_gives(
-    which: str, warped: str, guidance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_is_what_asking_after_every_wave_gives(which, warped, guidance, monkeypatch):
     run, captured = (World(guidance, 8, layers=3, tier=tier).draw("mulo_sd", VALUES[which], WARPS[warped]) for tier in TIERS)
     with emulated_cuda():
         world = World(guidance, 8, layers=3, tier="graph", device="cuda")
@@ -89,5 +83,5 @@ def test_a_repair_is_what_asking_after_every_wave_gives(
     assert [step.passes for step in captured.steps] == [step.passes for step in first.steps] == passes
 
 
-def test_a_schedule_draws_one_node_of_every_island_per_wave() -> None:
+def test_a_schedule_draws_one_node_of_every_island_per_wave():
     assert schedule([[2, 3, 9], [5]]) == [[2, 5], [3], [9]] and schedule([]) == []

@@ -1,12 +1,9 @@
 """A merged tree holds what each source proposes, once, and of all trees of its size the most expected tokens."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +11,7 @@ from hypothesis import strategies as st
 
 from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Context, Draft
+from specviz.engine.interfaces import Draft
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.merged_tree import Estimates, Merged
 from tests.support import rounds
@@ -31,16 +28,16 @@ class Fixed:
     confidence: list[float | None] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
 
-    def begin(self, context: Context, prefill: Any) -> None: ...
+    def begin(self, context, prefill): ...
 
-    def draft(self, context: Context) -> Draft:
+    def draft(self, context):
         self.temperatures.append(context.warp.temperature)
         confidence = self.confidence or [None] * len(self.tokens)
         return Draft(DraftTree.of([context.ids[-1], *self.tokens[1:]], self.parents), confidence=confidence, calls=2)
 
-    def observe(self, finished: Any) -> None: ...
+    def observe(self, finished): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 @dataclass
@@ -55,10 +52,10 @@ class Held:
     sure: float = 1.0
 
     @property
-    def guess(self) -> Held:
+    def guess(self):
         return self
 
-    def certainty(self, node: int) -> float:
+    def certainty(self, node):
         return self.sure
 
 
@@ -69,15 +66,15 @@ class Memories:
     answers: dict[tuple[int, ...], list[Held]]
     asked: list[tuple[int, ...]] = field(default_factory=list)
 
-    def begin(self, context: Context, prefill: Any) -> None: ...
+    def begin(self, context, prefill): ...
 
-    def guesses(self, tail: Sequence[int] = ()) -> list[Held]:
+    def guesses(self, tail=()):
         self.asked.append(tuple(tail))
         return self.answers.get(tuple(tail), [])
 
-    def observe(self, finished: Any) -> None: ...
+    def observe(self, finished): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 def paths(draft: Draft) -> dict[tuple[int, ...], int]:
@@ -109,7 +106,7 @@ def distinct(tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], 
 
 
 @given(TREES, TREES, TREES)
-def test_the_whole_merged_tree_is_the_union_of_its_sources(one: Any, two: Any, three: Any) -> None:
+def test_the_whole_merged_tree_is_the_union_of_its_sources(one, two, three):
     drafted = Fixed(*distinct(*one))
     held = [distinct(*two), distinct(*three)]
     answers = [
@@ -132,11 +129,11 @@ def closed(parents: Sequence[int], nodes: Sequence[int]) -> bool:
 
 
 @given(TREES, TREES, st.integers(1, 5))
-def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one: Any, two: Any, size: int) -> None:
+def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one, two, size):
     tokens, parents = distinct(*two)
     answers = {(): [Held(tokens[1:], parents[1:], 6, sure=0.7)]}
 
-    def grown(nodes: int) -> Draft:
+    def grown(nodes):
         return Merged(Fixed(*distinct(*one)), Memories(answers), Estimates(), nodes, 0).draft(context([9, 0]))
 
     whole, best = grown(200), grown(size)
@@ -149,14 +146,14 @@ def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one: Any, two:
     assert kept["expected"] == pytest.approx(1 + most)
 
 
-def test_probabilities_of_siblings_add_up_to_one_at_most() -> None:
+def test_probabilities_of_siblings_add_up_to_one_at_most():
     answers = {(): [Held([1, 2, 3], [0, 0, 0], 64), Held([4, 1], [0, 0], 64, "outputs")]}
     draft = Merged(None, Memories(answers), Estimates(), size=10).draft(context([9, 0]))
     assert sum(draft.confidence[1:]) == pytest.approx(1.0)
     assert draft.proposals == {}, "every child is certain, so no distribution goes to the accept rule"
 
 
-def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
+def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened():
     drafted = Fixed([0, 5, 6, 7], [-1, 0, 0, 1], [None, 0.9, 0.05, 0.8])
     memories = Memories({(5, 7): [Held([8, 9], [0, 1], 16)]})
     draft = Merged(drafted, memories, Estimates(), size=10, deepened=1).draft(context([9, 0]))
@@ -166,13 +163,13 @@ def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
     assert draft.calls == 2
 
 
-def test_a_branch_stops_where_the_context_ends() -> None:
+def test_a_branch_stops_where_the_context_ends():
     memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3])]})
     draft = Merged(Fixed([0, 5, 6, 7], [-1, 0, 1, 2]), memories, Estimates(), size=20).draft(context([9, 0], room=3))
     assert max(draft.tree.shape.depths) == 2, "the context's last place is the bonus token's"
 
 
-def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
+def test_as_many_nodes_as_pay_and_none_where_none_does():
     sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
     cheap = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 11.0)))
     assert len(Merged(None, sure, Estimates(), size=cheap).draft(context([9, 0])).tree) > 15

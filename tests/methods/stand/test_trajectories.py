@@ -1,7 +1,5 @@
 """Trajectories that teach a drafter before a run: decoded in one batch where rows can share a cache, else one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
     outcomes, heard = [], []
     plain = one.decoding
 
-    def noted(*asked: Any) -> Any:
+    def noted(*asked):
         run = plain(*asked)
         outcomes.append(run.outcome)
         return run
@@ -37,7 +35,7 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
 
 
 @pytest.mark.model
-def test_rows_write_what_they_would_write_alone_and_one_more_than_a_batch_holds_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_write_what_they_would_write_alone_and_one_more_than_a_batch_holds_is_alone(monkeypatch):
     monkeypatch.setattr(trajectories, "MOST_ROWS", 2)
     together, heard, warning = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
     assert heard[0] == "Earlier tries 1 to 2 of 3" and any(one.endswith("of at most 5 tokens each") for one in heard)
@@ -49,7 +47,7 @@ def test_rows_write_what_they_would_write_alone_and_one_more_than_a_batch_holds_
 
 
 @pytest.mark.model
-def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch):
     moments = iter(range(10**6))
     stop = Stop(lambda: (30.0, "A run has 30 s here."), lambda: float(next(moments)))
     stop.begin()

@@ -1,7 +1,5 @@
 """What judging leaves first puts on record: weights, uniform draws, who was rescued, and its behaviour at the edges."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -42,13 +40,13 @@ def visits(verdict: Verdict) -> list[dict[str, object]]:
     return list(verdict.notes[0].data["visits"])
 
 
-def test_leaves_are_judged_before_their_parents() -> None:
+def test_leaves_are_judged_before_their_parents():
     found = max(verdicts(), key=lambda one: len(one.draws))
     assert list(found.draws) == [node for node in [3, 4, 1, 6, 5, 2] if node in found.draws]
     assert len(found.draws) >= 5
 
 
-def test_every_node_but_the_one_that_took_it_all_failed_its_coin() -> None:
+def test_every_node_but_the_one_that_took_it_all_failed_its_coin():
     for found in verdicts():
         judged = list(found.draws)
         assert judged == list(found.thresholds)
@@ -64,7 +62,7 @@ def test_every_node_but_the_one_that_took_it_all_failed_its_coin() -> None:
         assert len(set(found.visited)) == len(found.visited)
 
 
-def test_the_note_tells_the_walk_in_its_order() -> None:
+def test_the_note_tells_the_walk_in_its_order():
     for found in verdicts(100):
         told = visits(found)
         ended = [visit for visit in told if visit["outcome"] == "accepted"]
@@ -77,7 +75,7 @@ def test_the_note_tells_the_walk_in_its_order() -> None:
             assert visit["draw"] == found.draws[visit["node"]] >= visit["weight"]
 
 
-def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
+def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach():
     rescues = 0
     for seed, found in enumerate(verdicts()):
         above = Rejection().judge(tree(), scored(len(TOKENS)), context(seed=seed)).path
@@ -88,7 +86,7 @@ def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
     assert not Traversal().judge(tree(), scored(len(TOKENS)), context(story=False)).notes
 
 
-def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
+def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary():
     generator = torch.Generator().manual_seed(1)
     p = torch.softmax(2 * torch.randn(900, generator=generator, dtype=torch.float64), -1)
     ids = torch.randperm(900, generator=generator)[:200]
@@ -109,7 +107,7 @@ def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_when_every_token_was_drafted_and_failed_the_distribution_stays_one(dtype: torch.dtype) -> None:
+def test_when_every_token_was_drafted_and_failed_the_distribution_stays_one(dtype):
     logits = P.log().to(dtype).expand(5, -1)
     every = Draft(DraftTree.of([9, 0, 1, 2, 3], [-1, 0, 0, 0, 0]), {0: Proposal(P.to(dtype), torch.arange(4))})
     for seed in range(100):

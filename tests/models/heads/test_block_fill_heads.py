@@ -3,10 +3,7 @@
 The referees were run once, in an environment of their own: see ``tests/support/referee/block_fill.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +24,7 @@ LOGITS = load_file(FOLDER / "logits.safetensors")
 
 
 @pytest.fixture(autouse=True)
-def inference() -> Iterator[None]:
+def inference():
     """As a run drafts."""
     with torch.inference_mode():
         yield
@@ -58,7 +55,7 @@ def along(levels: FillLevels, anchor: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_logits_of_both_rounds_are_those_of_the_package(tmp_path: Path, name: str) -> None:
+def test_logits_of_both_rounds_are_those_of_the_package(tmp_path, name):
     network = head_of(stored(tmp_path, name))
     apart = 1e-6 if "speculators" in name else 1e-9  # the library's softmax is float32
     for number, (levels, anchor) in enumerate(zip(rounds(network), ROUNDS, strict=True)):
@@ -78,7 +75,7 @@ def test_logits_of_both_rounds_are_those_of_the_package(tmp_path: Path, name: st
             torch.testing.assert_close(torch.cat(levels.rates), sure, rtol=0, atol=1e-6)
 
 
-def test_a_draft_vocabulary_and_the_method_follow_from_the_tensors(tmp_path: Path) -> None:
+def test_a_draft_vocabulary_and_the_method_follow_from_the_tensors(tmp_path):
     narrow = head_of(stored(tmp_path / "narrow", "speculators dspark narrow"))
     assert narrow.draft_ids is not None and len(narrow.draft_ids) == len(narrow.head) == 24
     # DeepSpec saves both of its drafters under one class.
@@ -90,7 +87,7 @@ def test_a_draft_vocabulary_and_the_method_follow_from_the_tensors(tmp_path: Pat
         read("dflash", stored(tmp_path / "other", "deepspec dspark vanilla"), FIT)
 
 
-def test_rotary_pairs_of_neighbours_are_read_where_config_says_so(tmp_path: Path) -> None:
+def test_rotary_pairs_of_neighbours_are_read_where_config_says_so(tmp_path):
     halves = head_of(stored(tmp_path / "halves", "dflash"))
     size = halves.config.head_size
     woven = torch.arange(size).view(2, -1).T.flatten()

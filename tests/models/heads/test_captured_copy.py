@@ -1,7 +1,5 @@
 """A target's copy in 8 bits for a GPU: right in its numbers, captured as the target is, and in the target's half precision."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 
@@ -33,7 +31,7 @@ PLAIN = (as_stored, as_stored)
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_the_copy_is_the_target_but_for_the_rounding(tier: str) -> None:
+def test_the_copy_is_the_target_but_for_the_rounding(tier):
     target = TextTarget(deep_target().model, "deep", (3,), tier)
     exact, rounded = captured_copy(target, PLAIN), captured_copy(target, INT8, name="in 8 bits")
     assert (rounded.name, rounded.tier, rounded.eos_ids, exact.name) == ("in 8 bits", tier, {3}, "deep")
@@ -52,7 +50,7 @@ def test_the_copy_is_the_target_but_for_the_rounding(tier: str) -> None:
     assert rounded.model.get_input_embeddings().weight is target.model.get_input_embeddings().weight
 
 
-def test_layers_may_be_left_out_and_states_keep_their_numbers() -> None:
+def test_layers_may_be_left_out_and_states_keep_their_numbers():
     target, numbers, taps = deep_target(), [0, 1, 4, 5], (0, 2, 3, 5, DEEP)
     lean = LeanSession(lean_copy(target, layer_numbers=numbers), 40, taps)
     shorter = captured_copy(target, PLAIN, numbers).open(40, taps)
@@ -69,15 +67,15 @@ def test_layers_may_be_left_out_and_states_keep_their_numbers() -> None:
     assert len(target.model.model.layers) == DEEP == target.model.config.num_hidden_layers, "the target itself stays whole"
 
 
-def test_the_copys_pass_needs_no_numbers_from_the_host() -> None:
+def test_the_copys_pass_needs_no_numbers_from_the_host():
     target = TextTarget(tiny_llama(dtype=torch.bfloat16).to("meta"), "tiny", (), "graph")
     copied = captured_copy(target, INT8)
-    logits, _ = copied.open(32).graph.padded_pass(Inputs.of(8, torch.device("meta")), 256)  # type: ignore[union-attr]
+    logits, _ = copied.open(32).graph.padded_pass(Inputs.of(8, torch.device("meta")), 256)
     assert logits.is_meta and logits.dtype == torch.bfloat16
 
 
-def test_a_copy_goes_with_its_target() -> None:
-    def made() -> tuple[TextTarget, TextTarget]:
+def test_a_copy_goes_with_its_target():
+    def made():
         target = deep_target()
         return target, cached(target.model, "a copy", lambda: captured_copy(target, INT8))
 
@@ -91,7 +89,7 @@ def test_a_copy_goes_with_its_target() -> None:
     assert [one() for one in gone] == [None, None]
 
 
-def test_a_target_over_several_devices_or_with_recurrent_layers_is_not_copied() -> None:
+def test_a_target_over_several_devices_or_with_recurrent_layers_is_not_copied():
     spread = deep_target()
     spread.spread = ("cuda:0", "cuda:1")
     for target in (spread, tiny_hybrid.target(tiny_hybrid.pure())):
@@ -99,7 +97,7 @@ def test_a_target_over_several_devices_or_with_recurrent_layers_is_not_copied() 
             captured_copy(target, INT8)
 
 
-def test_a_lean_copy_computes_in_half_precision_on_a_gpu() -> None:
+def test_a_lean_copy_computes_in_half_precision_on_a_gpu():
     with device_named(EMULATED) as device:
         target = TextTarget(deep_target().model.to(device, torch.bfloat16), "deep", (), "eager")
         decoder = lean_copy(target, layouts_of("int8", target.device), group=2)

@@ -1,14 +1,9 @@
 """Every dialect of published heads computes what its trainer computes: against transformers' layers, and our own networks."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
@@ -43,7 +38,7 @@ def head_of(kind: str, stored: Repository, fit: Fit | None = None) -> FeatureHea
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_path: Path, layers: int, biased: bool) -> None:
+def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_path, layers, biased):
     tensors = narrow_tensors(layers, biased)
     config = {**NARROW, "num_hidden_layers": layers, "qkv_bias": biased}
     head = head_of("eagle", opened(tmp_path, tensors, config))
@@ -56,7 +51,7 @@ def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_pa
     assert head.config.taps == (2,)
 
 
-def test_settings_that_vllm_wraps_once_more_are_read(tmp_path: Path) -> None:
+def test_settings_that_vllm_wraps_once_more_are_read(tmp_path):
     plain = head_of("eagle", opened(tmp_path / "plain", narrow_tensors(), NARROW))
     wrapped = head_of("eagle", opened(tmp_path / "vllm", narrow_tensors(), {"model_type": "eagle", "model": NARROW}))
     assert plain.config == wrapped.config
@@ -67,7 +62,7 @@ FLAT = [name for name, case in HEADS.items() if case["config"]["transformer_laye
 
 @pytest.mark.spread(11)
 @pytest.mark.parametrize("name", FLAT)
-def test_the_same_head_with_flat_settings_computes_the_same(tmp_path: Path, name: str) -> None:
+def test_the_same_head_with_flat_settings_computes_the_same(tmp_path, name):
     case = HEADS[name]
     outer, inner = case["config"], case["config"]["transformer_layer_config"]
     kept = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "eagle_aux_hidden_state_layer_ids")
@@ -80,7 +75,7 @@ def test_the_same_head_with_flat_settings_computes_the_same(tmp_path: Path, name
     assert any("norm_output is read as vLLM" in note for note in head.notes) == outer["norm_output"]
 
 
-def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: Path) -> None:
+def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path):
     wide = Fit("wide", 8, torch.randn(FIT.embedding.shape[0], 24), torch.randn(FIT.embedding.shape[0], 24))
     tensors = {part: filled(part, shape) for part, shape in HEADS["llama"]["tensors"].items()}
     tensors["fc.weight"] = filled("fc.weight", [16, 72])
@@ -93,7 +88,7 @@ def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: P
         head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
 
 
-def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -> None:
+def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path):
     nested = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), nested))
     assert head.config.taps == (1, 2, 2) and any("vLLM 0.32 takes the states before them" in note for note in head.notes)
@@ -102,7 +97,7 @@ def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("fed", [True, False])
-def test_a_low_rank_head_chooses_the_candidates_that_the_output_head_scores(tmp_path: Path, fed: bool) -> None:
+def test_a_low_rank_head_chooses_the_candidates_that_the_output_head_scores(tmp_path, fed):
     tensors, config = eagle4_tensors(), {**EAGLE4, "norm_output": fed}
     head = head_of("eagle3", opened(tmp_path / "low rank", tensors, config))
     factors = [tensors.pop(f"efficient_lm_head{part}.weight").double() for part in ("", "_down_proj")]
@@ -116,7 +111,7 @@ def test_a_low_rank_head_chooses_the_candidates_that_the_output_head_scores(tmp_
 
 
 @pytest.mark.parametrize("wide", [True, False])
-def test_our_own_network_is_the_same_head(wide: bool) -> None:
+def test_our_own_network_is_the_same_head(wide):
     net = tiny_net(tiny_llama(), wide, 30)
     stepper = net.runtime()
     tokens = text()[0]
@@ -127,7 +122,7 @@ def test_our_own_network_is_the_same_head(wide: bool) -> None:
     assert (logits_of(net.as_head("own"), tokens, features) - stepper.logits(outputs)).abs().max() < 1e-9
 
 
-def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path: Path) -> None:
+def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path):
     rope = {"type": "mrope", "mrope_section": [1, 1, 1]}
     stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
     places = torch.tensor([[0, 1, 2, 2, 2, 5], [0, 1, 2, 3, 2, 5], [0, 1, 2, 2, 4, 5]])
@@ -149,19 +144,17 @@ def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path: Path) -> Non
         ("LlamaForCausalLMEagle3", {"rope_type": "default", "mrope_interleaved": True}, True),
     ],
 )
-def test_trainers_deal_out_rates_each_in_their_own_way(
-    tmp_path: Path, architecture: str, rope: dict[str, Any], woven: bool
-) -> None:
+def test_trainers_deal_out_rates_each_in_their_own_way(tmp_path, architecture, rope, woven):
     config = {**CONFIG, "architectures": [architecture], "rope_scaling": {**rope, "mrope_section": [1, 1, 1]}}
     assert head_of("eagle3", opened(tmp_path, feature_tensors(), config)).config.how.sections_woven is woven
 
 
-def test_a_window_follows_the_positions_and_not_the_columns(tmp_path: Path) -> None:
+def test_a_window_follows_the_positions_and_not_the_columns(tmp_path):
     config = {**CONFIG, "layer_types": ["sliding_attention"], "sliding_window": 3}
     tokens, features = text()
     stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
 
-    def drafted(changed: int) -> Tensor:
+    def drafted(changed):
         """A sibling's child: column 8, at position 6; what stands at ``changed`` in the text is another token."""
         cache, rows = stepper.open(9), torch.arange(5)
         words = tokens.clone()
@@ -176,7 +169,7 @@ def test_a_window_follows_the_positions_and_not_the_columns(tmp_path: Path) -> N
     assert not torch.equal(drafted(4), seen)
 
 
-def test_partial_rotation_leaves_the_other_channels(tmp_path: Path) -> None:
+def test_partial_rotation_leaves_the_other_channels(tmp_path):
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "partial_rotary_factor": 0.7}))
     cosine, sine = FeatureRuntime(head)._turns(torch.arange(4))
     assert head.config.channels().tolist() == [0, 1, 4, 2, 3, 5], "the two channels that stay end the halves"
@@ -185,7 +178,7 @@ def test_partial_rotation_leaves_the_other_channels(tmp_path: Path) -> None:
     assert bool(sine[1:, 0, [0, 1, 3, 4]].all())
 
 
-def test_what_holds_no_heads_is_told_apart_from_heads(tmp_path: Path) -> None:
+def test_what_holds_no_heads_is_told_apart_from_heads(tmp_path):
     layers = {f"model.layers.{number}.self_attn.q_proj.weight": torch.zeros(2, 2) for number in (0, 1)}
     for layout, tensors in (("model", layers), ("unknown", {"x": torch.zeros(1)})):
         stored = opened(tmp_path / layout, tensors, {})

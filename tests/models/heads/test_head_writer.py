@@ -1,7 +1,5 @@
 """A head that is written in another layout reads back as the same head."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
 @pytest.mark.spread(7)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", PLAIN_ROTARY)
-def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str) -> None:
+def test_every_head_reads_back_as_itself(tmp_path, name, layout):
     head = head_of(stored(tmp_path / "first", name))
     if layout == "flat" and head.config.layers > 1:
         with pytest.raises(ModelUnavailable, match="does not fit the flat layout"):
@@ -42,7 +40,7 @@ def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str)
     assert furthest(again, name, 1 if "window" in name else DEPTH) < 1e-4
 
 
-def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
+def test_what_a_layout_has_no_place_for_is_refused(tmp_path):
     for name in ("llama3 rotary", "yarn"):
         with pytest.raises(ModelUnavailable, match="computes with rates does not fit"):
             write_head(head_of(stored(tmp_path / name, name)), tmp_path / "out", "speculators", "someone/model")
@@ -53,7 +51,7 @@ def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_the_command_writes_a_folder_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_folder_once(tmp_path, capsys):
     folder = tmp_path / "out"
     assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(folder)]) == 0
     assert "vllm serve HuggingFaceTB/SmolLM2-135M-Instruct" in capsys.readouterr().err

@@ -1,12 +1,9 @@
 """Networks trained for a target: refused where they do not belong, read once, laid out without changing what they say."""
 
-from __future__ import annotations
-
 import gc
 import os
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,18 +26,18 @@ class Loaded:
 
 
 @pytest.fixture
-def target() -> TextTarget:
+def target():
     return TextTarget(tiny_llama(dtype=torch.float32), "tiny", [])
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: TextTarget) -> Path:
+def folder(tmp_path, monkeypatch, target):
     monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
     tiny_net(target.model, True, 20).save(tmp_path / "eagle3.safetensors", {"tokenizer_hash": "words"})
     return tmp_path
 
 
-def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) -> None:
+def test_what_ships_is_read_once_and_shared(folder, target):
     first = heads.load_heads("eagle3", None, Loaded(), target)
     assert isinstance(first, FeatureNet) and first is heads.load_heads("eagle3", "eagle3", Loaded(), target)
     ready = heads.drafting_heads("eagle3", "", Loaded(), target)
@@ -55,7 +52,7 @@ def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) ->
     assert [one() for one in gone] == [None, None], "a network goes with its target"
 
 
-def test_weights_made_anew_are_read_anew(folder: Path, target: TextTarget) -> None:
+def test_weights_made_anew_are_read_anew(folder, target):
     first = heads.load_heads("eagle3", None, Loaded(), target)
     path = folder / "eagle3.safetensors"
     tiny_net(target.model, True, 20, seed=9).save(path, {"tokenizer_hash": "words"})
@@ -65,7 +62,7 @@ def test_weights_made_anew_are_read_anew(folder: Path, target: TextTarget) -> No
     assert heads.drafting_heads("eagle3", None, Loaded(), target) is not None
 
 
-def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Path, target: TextTarget) -> None:
+def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder, target):
     with pytest.raises(ModelUnavailable, match="llama has different ones. Choose that target"):
         heads.load_heads("eagle3", None, Loaded("llama", "other words"), target)
     with pytest.raises(ModelUnavailable, match="python -m specviz train eagle"):
@@ -76,20 +73,20 @@ def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Pat
 
 
 @pytest.mark.parametrize("where", ["cuda:1", "cpu"])
-def test_a_named_draft_is_loaded_on_the_device_of_its_target(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_draft_is_loaded_on_the_device_of_its_target(where, monkeypatch):
     class Asked(Exception):
         """A loader was called."""
 
-    def load(*asked: Any) -> Any:
+    def load(*asked):
         raise Asked(*asked)
 
     monkeypatch.setattr(heads, "load_causal_lm", load)
     where_it_is: Any = SimpleNamespace(number_format=torch.bfloat16, device=torch.device(where))
     with pytest.raises(Asked) as asked:
-        heads.named_draft("smaller", Loaded(), where_it_is, heads.no_progress)  # type: ignore[arg-type]
+        heads.named_draft("smaller", Loaded(), where_it_is, heads.no_progress)
     assert asked.value.args[:3] == ("smaller", "bfloat16", where)
 
 
-def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:
+def test_heads_are_ours_unless_others_are_named(tmp_path):
     assert all(heads.ours(draft) for draft in (None, "", "eagle3", "medusa", "gto", "arms"))
     assert not heads.ours(str(tmp_path)) and not heads.ours("someone/medusa-heads")

@@ -1,7 +1,5 @@
 """Heads whose settings or tensors lie are read or refused in a sentence, whatever the lie: seeded mutations of three layouts."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
@@ -67,7 +65,7 @@ def _refused_in_a_sentence(stored: Path | Repository, layout: str) -> str:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("share", [0.03, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_value_of_every_setting_is_read_or_refused(layout: str, share: float, tmp_path: Path) -> None:
+def test_every_value_of_every_setting_is_read_or_refused(layout, share, tmp_path):
     tensors, config = LAYOUTS[layout]
     stored = open_repository(str(published_heads.saved(tmp_path / "heads", dict(tensors), None)))
     cases = _settings(layout)
@@ -77,7 +75,7 @@ def test_every_value_of_every_setting_is_read_or_refused(layout: str, share: flo
 
 @pytest.mark.parametrize("layout", ["eagle", "eagle3"])
 @pytest.mark.parametrize("layers", [10**6, 2**63])
-def test_more_layers_than_tensors_are_refused_before_they_are_built(layout: str, layers: int, tmp_path: Path) -> None:
+def test_more_layers_than_tensors_are_refused_before_they_are_built(layout, layers, tmp_path):
     tensors, config = LAYOUTS[layout]
     published_heads.saved(tmp_path / "heads", dict(tensors), None)
     (tmp_path / "heads" / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}), encoding="utf-8")
@@ -94,7 +92,7 @@ def _tensor(random_number: random.Random, tensor: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("rounds", [25, pytest.param(500, marks=pytest.mark.slow)])
-def test_damaged_tensors_and_headers_are_read_or_refused(rounds: int, tmp_path: Path) -> None:
+def test_damaged_tensors_and_headers_are_read_or_refused(rounds, tmp_path):
     drawn = random.Random(2)
     for number in range(rounds):
         layout = drawn.choice(list(LAYOUTS))

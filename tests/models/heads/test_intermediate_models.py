@@ -1,7 +1,5 @@
 """Cheaper copies of a model and intermediate models named by a user: what they give, and what is refused in words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,6 @@ from transformers import (
     Gemma2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -22,7 +19,6 @@ from transformers import (
 )
 
 import specviz
-from specviz.drafting.networks.attention import Layout
 from specviz.drafting.networks.fused_decoder import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
@@ -59,7 +55,7 @@ def built(name: str) -> TextTarget:
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths(build: str) -> None:
+def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths(build):
     target = built(build)
     check_copy(target)
     taps = (0, 2, 4)
@@ -80,7 +76,7 @@ def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths
     assert torch.allclose(ours.score(TREE).logits, own.score(TREE).logits, atol=1e-3)
 
 
-def test_another_build_is_refused_rather_than_copied_wrong() -> None:
+def test_another_build_is_refused_rather_than_copied_wrong():
     torch.manual_seed(0)
     config = Gemma2Config(**SHAPE, head_dim=16, layer_types=["full_attention"] * 4)
     strange = TextTarget(Gemma2ForCausalLM(config).eval().double().requires_grad_(False), "gemma", ())
@@ -89,7 +85,7 @@ def test_another_build_is_refused_rather_than_copied_wrong() -> None:
 
 
 @pytest.mark.parametrize(("kind", "off"), [("int8", 0.03), ("int4", 0.15)])
-def test_a_copy_in_few_bits_is_near(kind: str, off: float) -> None:
+def test_a_copy_in_few_bits_is_near(kind, off):
     target = built("llama")
     copies = (lean_copy(target, layouts_of(kind, target.device)), lean_copy(target))
     found, wanted = (LeanSession(copied, 20).score(TREE).logits for copied in copies)
@@ -105,7 +101,7 @@ def test_a_copy_in_few_bits_is_near(kind: str, off: float) -> None:
         (integer_product, 0.03, (8, 8)),
     ],
 )
-def test_few_bits_treat_every_row_by_itself(layout: Layout, off: float, shape: tuple[int, int]) -> None:
+def test_few_bits_treat_every_row_by_itself(layout, off, shape):
     """A distribution that moved with the rows beside it would not be the distribution that a token was drawn from."""
     weight, x = torch.randn(shape), torch.randn(37, shape[1])
     x[3] *= 1e4
@@ -117,7 +113,7 @@ def test_few_bits_treat_every_row_by_itself(layout: Layout, off: float, shape: t
     assert product(x.bfloat16()).dtype == torch.bfloat16
 
 
-def test_no_sum_of_bytes_is_cut_off() -> None:
+def test_no_sum_of_bytes_is_cut_off():
     """Neighbours that are both at their most: where a processor adds them in 16 bits, weights take fewer steps."""
     ones = torch.ones(32, 64)
     assert torch.allclose(eight_bits(ones)(ones[:3]), torch.full((3, 32), 64.0), rtol=1e-3)
@@ -125,13 +121,13 @@ def test_no_sum_of_bytes_is_cut_off() -> None:
     assert torch.allclose(eight_bits(mixed)(mixed[:3]), torch.full((3, 32), 64.0), rtol=1e-3)
 
 
-def test_there_is_no_few_bit_product_off_the_cpu() -> None:
+def test_there_is_no_few_bit_product_off_the_cpu():
     with pytest.raises(ModelUnavailable, match="choose another intermediate model"):
         layouts_of("int8", torch.device("meta"))
 
 
 @pytest.fixture
-def pair(tmp_path: Path, byte_level: PreTrainedTokenizerFast) -> tuple[str, str]:
+def pair(tmp_path, byte_level):
     """Two Qwen2 of different size with one tokenizer, as folders; the smaller has fewer rows of padding."""
     names = []
     for name, layers, rows in (("large", 3, 360), ("small", 2, 352)):
@@ -146,7 +142,7 @@ def pair(tmp_path: Path, byte_level: PreTrainedTokenizerFast) -> tuple[str, str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"middle": "draft", "gathered": 4}, {"middle": "plain_copy", "drafter": "copy"}])
-def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, str], parameters: dict[str, Any]) -> None:
+def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair, parameters):
     large, small = pair
     asked: dict[str, Any] = {"target": large, "prompt": "The quick brown fox", "max_new_tokens": 30, "dtype": "float64"}
     alone = specviz.run(method="autoregressive", **asked)
@@ -163,9 +159,7 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     assert warm.end is not None and warm.end.reason in ("eos", "budget")
 
 
-def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(
-    pair: tuple[str, str], tmp_path: Path, sentencepiece: PreTrainedTokenizerFast
-) -> None:
+def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(pair, tmp_path, sentencepiece):
     loaded = load_causal_lm(pair[0], "float64")
     target = TextTarget(loaded.model, loaded.name, ())
     heard: Callable[..., None] = lambda message, fraction=None: None  # noqa: E731

@@ -1,7 +1,5 @@
 """MTP layers in a model's own checkpoint: the published formula, read from either layout, and what is not read told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +40,7 @@ def chained(head: FeatureHead, tokens: Tensor, states: Tensor, depth: int) -> Te
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path: Path, kind: str) -> None:
+def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path, kind):
     one = made(kind)
     head = head_of(stored(tmp_path, one), one)
     assert head.config.taps == (one.fit.layers,) and head.draft_ids is None
@@ -56,7 +54,7 @@ def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path: Pat
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path: Path, kind: str) -> None:
+def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path, kind):
     """A referee nobody here wrote: its reader, its layer, its head, over the checkpoint that ours was read from."""
     one = made(kind)
     folder = stored(tmp_path, one, num_mtp_layers=1, mtp_layer_types=["full_attention"])
@@ -73,7 +71,7 @@ def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path: 
     assert float((chained(head_of(folder, one), tokens, states, 0)[0] - logits[-1]).abs().max()) < 1e-4
 
 
-def test_an_mtp_layer_may_draft_over_a_narrow_vocabulary(tmp_path: Path) -> None:
+def test_an_mtp_layer_may_draft_over_a_narrow_vocabulary(tmp_path):
     one, ids = made("qwen3_5"), torch.tensor([1, 4, 5, 9, 30])
     mask = torch.zeros(len(one.fit.head), dtype=torch.bool).index_fill(0, ids, True)
     narrow = {"mtp.d2t": ids - torch.arange(len(ids)), "mtp.t2d": mask}
@@ -82,7 +80,7 @@ def test_an_mtp_layer_may_draft_over_a_narrow_vocabulary(tmp_path: Path) -> None
     assert torch.equal(head.head, one.fit.head[ids])
 
 
-def test_experts_stored_in_one_tensor_are_the_same(tmp_path: Path) -> None:
+def test_experts_stored_in_one_tensor_are_the_same(tmp_path):
     one = made("qwen3_5_moe")
     layer = {f"mtp.layers.0.{name}": value for name, value in one.layer.state_dict().items()}
     whole = {name: value for name, value in one.tensors.items() if ".experts." not in name} | layer
@@ -91,7 +89,7 @@ def test_experts_stored_in_one_tensor_are_the_same(tmp_path: Path) -> None:
     assert torch.equal(*(chained(head, tokens, states, 1) for head in heads))
 
 
-def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path: Path) -> None:
+def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path):
     one = made("glm4_moe")
     router = f"model.layers.{one.fit.layers}.mlp.gate."
     bias = 20 + 0.001 * torch.arange(6, dtype=torch.float64)  # 20.0 to the last one in bfloat16
@@ -105,7 +103,7 @@ def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path: Path) -> None:
     assert weights.dtype == torch.bfloat16 and torch.allclose(weights.sum(-1), torch.tensor(1.5, dtype=torch.bfloat16))
 
 
-def test_settings_of_a_model_that_also_sees_are_those_of_its_text(tmp_path: Path) -> None:
+def test_settings_of_a_model_that_also_sees_are_those_of_its_text(tmp_path):
     one = made("qwen3_5")
     folder = stored(tmp_path, one)
     repository = open_repository(str(folder))
@@ -115,7 +113,7 @@ def test_settings_of_a_model_that_also_sees_are_those_of_its_text(tmp_path: Path
     assert head_of(folder, one).config.how.sections == (2, 1, 1)
 
 
-def test_the_drafting_tensors_are_told_from_the_model_s(tmp_path: Path) -> None:
+def test_the_drafting_tensors_are_told_from_the_model_s(tmp_path):
     for kind, count in (("qwen3_5", 15), ("glm4_moe", 38)):
         one = made(kind)
         repository = open_repository(str(stored(tmp_path / kind, one)))
@@ -123,7 +121,7 @@ def test_the_drafting_tensors_are_told_from_the_model_s(tmp_path: Path) -> None:
         assert set(drafting(repository).files) == set(one.tensors) and len(one.tensors) == count
 
 
-def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path: Path) -> None:
+def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path):
     one = made("qwen3_5")
     folder = stored(tmp_path, one, {}, mtp_num_hidden_layers=1)
     assert layout_of(open_repository(str(folder))) is LAYOUTS["empty-mtp"]
@@ -131,7 +129,7 @@ def test_a_checkpoint_that_promises_layers_it_has_not_says_so(tmp_path: Path) ->
         head_of(folder, one)
 
 
-def test_more_layers_missing_ones_and_strange_ones_are_told(tmp_path: Path) -> None:
+def test_more_layers_missing_ones_and_strange_ones_are_told(tmp_path):
     one = made("qwen3_5")
     second = {name.replace("layers.0", "layers.1"): value.clone() for name, value in one.tensors.items() if "layers.0" in name}
     with pytest.raises(ModelUnavailable, match="2 MTP layers, one per depth"):

@@ -1,7 +1,5 @@
 """Published heads whose settings or tensors mean other arithmetic than ours, or do not fit, are refused by name."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,7 @@ def read_with(heads: str, case: dict[str, Any], folder: Path) -> Any:
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize(("heads", "case"), CASES, ids=[f"{heads} {case['said']}" for heads, case in CASES])
-def test_a_setting_or_tensor_is_refused_for_its_own_reason(tmp_path: Path, heads: str, case: dict[str, Any]) -> None:
+def test_a_setting_or_tensor_is_refused_for_its_own_reason(tmp_path, heads, case):
     with pytest.raises(ModelUnavailable, match=case["said"]) as refused:
         read_with(heads, case, tmp_path)
     assert str(refused.value).endswith((".", "anew", "target"))

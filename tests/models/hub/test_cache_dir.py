@@ -1,11 +1,9 @@
 """The cache among several processes and on a full disk: a wait that can be stopped, and the true reason."""
 
-from __future__ import annotations
-
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -17,7 +15,6 @@ from safetensors import SafetensorError
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import cache_dir, hub
 from specviz.models.hub import prepare as copies
-from specviz.models.hub.catalog import Entry
 from specviz.models.hub.prepare import prepare
 
 FULL = "No space left on device"
@@ -28,17 +25,17 @@ class Stopped(Exception):
 
 
 @pytest.fixture
-def locked_elsewhere(own_cache: Path) -> Iterator[str]:
+def locked_elsewhere(own_cache):
     """The name of a lock that somebody else holds."""
     lock = filelock.FileLock(str(cache_dir.ensure_folder(own_cache / "locks") / "tiny.lock"))
     with lock:
         yield "tiny"
 
 
-def test_a_wait_for_another_process_ends_when_the_run_is_stopped(locked_elsewhere: str) -> None:
+def test_a_wait_for_another_process_ends_when_the_run_is_stopped(locked_elsewhere):
     stop, told = threading.Event(), []
 
-    def progress(message: str, fraction: float | None) -> None:
+    def progress(message, fraction):
         told.append((time.monotonic(), message))
         stop.set() if len(told) == 3 else None
         if stop.is_set():
@@ -49,7 +46,7 @@ def test_a_wait_for_another_process_ends_when_the_run_is_stopped(locked_elsewher
     assert len(told) == 3 and all("Waiting for another process" in message for _, message in told)
 
 
-def test_a_lock_that_is_let_go_is_taken(own_cache: Path) -> None:
+def test_a_lock_that_is_let_go_is_taken(own_cache):
     lock = filelock.FileLock(str(cache_dir.ensure_folder(own_cache / "locks") / "tiny.lock"))
     lock.acquire()
     with cache_dir.file_lock("tiny", lambda message, fraction: lock.release()), pytest.raises(filelock.Timeout):
@@ -57,13 +54,13 @@ def test_a_lock_that_is_let_go_is_taken(own_cache: Path) -> None:
     lock.acquire(timeout=0)
 
 
-def test_patience_ends_in_a_sentence(locked_elsewhere: str) -> None:
+def test_patience_ends_in_a_sentence(locked_elsewhere):
     with pytest.raises(ModelUnavailable, match="for 0 seconds. Stop it, or delete"), cache_dir.file_lock("tiny", patience=0.2):
         raise AssertionError("the lock is another's")
 
 
 def _raise(problem: Exception) -> Callable[..., NoReturn]:
-    def raising(*_: Any, **__: Any) -> NoReturn:
+    def raising(*_, **__):
         raise problem
 
     return raising
@@ -90,9 +87,7 @@ WRITERS: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_full_disk_is_said_wherever_the_cache_is_written(
-    writer: str, entry: Entry, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_wherever_the_cache_is_written(writer, entry, tmp_path, own_cache, monkeypatch):
     place, name, full = WRITERS[writer]
     gguf = tmp_path / "tiny.gguf"
     gguf.write_bytes(b"GGUF")
@@ -110,13 +105,13 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     "problem",
     [OSError(errno.ENOSPC, FULL), _caused(RuntimeError("the download failed"), OSError(errno.ENOSPC, FULL)), RuntimeError(FULL)],
 )
-def test_a_full_disk_under_the_hubs_own_cache_is_said(problem: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_under_the_hubs_own_cache_is_said(problem, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", _raise(problem))
     with pytest.raises(ModelUnavailable, match="does not fit on the disk.*HF_HOME"):
         hub.fetch_repository("some/model")
 
 
-def test_what_else_keeps_a_file_from_being_written_keeps_its_own_reason(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_keeps_a_file_from_being_written_keeps_its_own_reason(entry, monkeypatch):
     monkeypatch.setattr(hub, "_download", _raise(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(ModelUnavailable, match="Permission denied"):
         hub.fetch_file(entry.name, entry.source)

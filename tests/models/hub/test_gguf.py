@@ -1,7 +1,5 @@
 """A GGUF file runs as the model that was written, rotary positions included, or is refused before a copy is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -52,7 +50,7 @@ QUICK = ("llama-3.1", "llama-divided", "llama-yarn", "phi3-long")
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES])
-def test_a_gguf_computes_what_the_model_that_was_written_does(case: str, tmp_path: Path, byte_level: Any) -> None:
+def test_a_gguf_computes_what_the_model_that_was_written_does(case, tmp_path, byte_level):
     said = CASES[case]
     kind, config = said["kind"], said.get("config", {})
     model = _model(kind, **config)
@@ -68,7 +66,7 @@ def test_a_gguf_computes_what_the_model_that_was_written_does(case: str, tmp_pat
         torch.testing.assert_close(own, wanted, atol=2e-3, rtol=1e-3)
 
 
-def test_yarn_turns_pairs_as_llama_cpp_does() -> None:
+def test_yarn_turns_pairs_as_llama_cpp_does():
     """Pairs that turn often in the original context stay, those that turn seldom are divided, and those between are mixed."""
     size, base, factor, original = 16, 10000.0, 4.0, 32
     low, high = (size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32.0, 1.0))
@@ -86,7 +84,7 @@ def _gguf(tmp_path: Path, tokenizer: Any, kind: str = "llama", **written: Any) -
     return write_gguf(tmp_path / "a.gguf", _model(kind), tokenizer, kind, **written)
 
 
-def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() -> None:
+def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight():
     """A new release of gguf names its new settings here."""
     families = (Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.ShortConv)
     defined = {name for family in families for name in vars(family).values() if isinstance(name, str) and "{arch}." in name}
@@ -96,16 +94,14 @@ def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() ->
     } == set()
 
 
-def test_a_setting_that_nobody_knows_is_a_warning(tmp_path: Path, byte_level: Any) -> None:
+def test_a_setting_that_nobody_knows_is_a_warning(tmp_path, byte_level):
     file = _gguf(tmp_path, byte_level, fields={"new_thing": 3})
     assert "GGUF file were ignored: llama.new_thing" in " ".join(load_causal_lm(str(file), "float32").warnings)
 
 
 @pytest.mark.spread(9)
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_a_gguf_lacks_or_says_otherwise_is_refused_before_a_copy_is_kept(
-    case: str, tmp_path: Path, byte_level: Any, own_cache: Path
-) -> None:
+def test_what_a_gguf_lacks_or_says_otherwise_is_refused_before_a_copy_is_kept(case, tmp_path, byte_level, own_cache):
     written = dict(REFUSED[case])
     said = written.pop("said")
     tensors = {name: torch.full((size,), value) for name, (size, value) in written.pop("tensors", {}).items()}
@@ -115,7 +111,7 @@ def test_what_a_gguf_lacks_or_says_otherwise_is_refused_before_a_copy_is_kept(
     assert "\n" not in str(caught.value) and list((own_cache / "models").iterdir()) == []
 
 
-def test_a_header_that_counts_no_tensors_is_refused(tmp_path: Path, byte_level: Any, own_cache: Path) -> None:
+def test_a_header_that_counts_no_tensors_is_refused(tmp_path, byte_level, own_cache):
     file = _gguf(tmp_path, byte_level)
     written = bytearray(file.read_bytes())
     written[8:16] = bytes(8)
@@ -126,12 +122,12 @@ def test_a_header_that_counts_no_tensors_is_refused(tmp_path: Path, byte_level: 
 
 
 @pytest.fixture
-def tiny_gguf(tmp_path: Path, byte_level: Any, tiny_model: Any) -> Path:
+def tiny_gguf(tmp_path, byte_level, tiny_model):
     kind = GGMLQuantizationType.Q8_0
     return write_gguf(tmp_path / "tiny.gguf", tiny_model, byte_level, "llama", kind=kind, splitter="smollm")
 
 
-def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, tiny_model: Any, heard: Any) -> None:
+def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf, tiny_model, heard):
     loaded = load_causal_lm(str(tiny_gguf), "float32", progress=heard)
     embedding = loaded.model.get_input_embeddings().weight
     torch.testing.assert_close(embedding, tiny_model.get_input_embeddings().weight, atol=2e-3, rtol=0)
@@ -141,12 +137,10 @@ def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, tiny_model: Any, he
 
 
 @pytest.mark.slow
-def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(
-    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, heard: Any
-) -> None:
+def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(tiny_gguf, monkeypatch, heard):
     content, asked = tiny_gguf.read_bytes(), []
 
-    def named(name: str, sha256: str) -> str:
+    def named(name, sha256):
         source = catalog.HubRepository("tiny/model", len(content), tiny_gguf.name, sha256)
         entry = catalog.Entry(
             name=name, title="Tiny", modality="text", roles=("target",), source=source, family="tiny", parameters=1, licence="MIT"
@@ -154,7 +148,7 @@ def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(
         monkeypatch.setitem(catalog._BY_NAME, name, entry)
         return name
 
-    def fetched(repository: str, progress: object, wanted: list[str]) -> Path:
+    def fetched(repository, progress, wanted):
         asked.append((repository, wanted))
         return tiny_gguf.parent
 
@@ -168,10 +162,8 @@ def test_a_gguf_file_of_a_hub_repository_is_checked_and_loads_by_its_entry(
         prepare(named("wrong-q4", "0" * 64))
 
 
-def test_the_copy_is_made_once_and_again_when_file_or_converter_changes(
-    tiny_gguf: Path, own_cache: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load_fresh() -> list[str]:
+def test_the_copy_is_made_once_and_again_when_file_or_converter_changes(tiny_gguf, own_cache, heard, monkeypatch):
+    def load_fresh():
         heard.told.clear()
         prepare(str(tiny_gguf), heard)
         return [message.split()[0] for message, _ in heard.told]
@@ -187,7 +179,7 @@ def test_the_copy_is_made_once_and_again_when_file_or_converter_changes(
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "specviz.json"])
-def test_a_damaged_copy_is_made_again(file: str, tiny_gguf: Path, own_cache: Path) -> None:
+def test_a_damaged_copy_is_made_again(file, tiny_gguf, own_cache):
     folder = prepare(str(tiny_gguf))
     whole = (folder / file).stat().st_size
     (folder / file).write_bytes((folder / file).read_bytes()[: whole // 2])
@@ -195,8 +187,8 @@ def test_a_damaged_copy_is_made_again(file: str, tiny_gguf: Path, own_cache: Pat
     assert (folder / file).stat().st_size == whole
 
 
-def test_an_interrupted_copy_is_no_copy(tiny_gguf: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any, **options: Any) -> None:
+def test_an_interrupted_copy_is_no_copy(tiny_gguf, own_cache, monkeypatch):
+    def interrupt(*_, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -207,7 +199,7 @@ def test_an_interrupted_copy_is_no_copy(tiny_gguf: Path, own_cache: Path, monkey
     assert (prepare(str(tiny_gguf)) / "model.safetensors").exists()
 
 
-def test_smollm_text_is_cut_as_smollm_cuts_it(tiny_gguf: Path) -> None:
+def test_smollm_text_is_cut_as_smollm_cuts_it(tiny_gguf):
     """Blanks in front of a number stay together; GPT-2's rule alone would give the last one to the number."""
     loaded = load_causal_lm(str(tiny_gguf), "float32")
     splitter = loaded.tokenizer.backend_tokenizer.pre_tokenizer
@@ -221,9 +213,7 @@ def test_smollm_text_is_cut_as_smollm_cuts_it(tiny_gguf: Path) -> None:
     ("kind", "stored"),
     [("F32", torch.float32), ("F16", torch.float16), ("BF16", torch.bfloat16), ("Q4_1", torch.bfloat16)],
 )
-def test_floats_keep_their_precision_in_the_copy(
-    kind: str, stored: torch.dtype, tmp_path: Path, byte_level: Any, tiny_model: Any
-) -> None:
+def test_floats_keep_their_precision_in_the_copy(kind, stored, tmp_path, byte_level, tiny_model):
     file = write_gguf(tmp_path / "a.gguf", tiny_model, byte_level, "llama", kind=GGMLQuantizationType[kind])
     folder = prepare(str(file))
     with safe_open(folder / "model.safetensors", "pt") as opened:
@@ -231,13 +221,13 @@ def test_floats_keep_their_precision_in_the_copy(
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
-def test_what_is_no_gguf_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+def test_what_is_no_gguf_is_refused_by_name(content, tmp_path):
     (tmp_path / "bad.gguf").write_bytes(content)
     with pytest.raises(ModelUnavailable, match=r"bad\.gguf is damaged or not a GGUF"):
         load_causal_lm(str(tmp_path / "bad.gguf"), "float32")
 
 
-def test_a_truncated_gguf_is_refused_by_name(tiny_gguf: Path) -> None:
+def test_a_truncated_gguf_is_refused_by_name(tiny_gguf):
     tiny_gguf.write_bytes(tiny_gguf.read_bytes()[:-5000])
     with pytest.raises(ModelUnavailable, match=r"tiny\.gguf"):
         load_causal_lm(str(tiny_gguf), "float32")

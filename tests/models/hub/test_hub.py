@@ -1,14 +1,11 @@
 """A model from the hub, through the hub's own client, against a small server that speaks its language."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -37,16 +34,16 @@ class Hub(BaseHTTPRequestHandler):
     folder: Path
     asked: list[str]
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self._answer(body=False)
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer(body=True)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
-    def _answer(self, body: bool) -> None:
+    def _answer(self, body):
         path = self.path.split("?")[0]
         self.asked.append(path)
         if "tiny/gated" in path:
@@ -64,14 +61,14 @@ class Hub(BaseHTTPRequestHandler):
         else:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
 
-    def _files(self) -> list[Path]:
+    def _files(self):
         return sorted(self.folder.iterdir())
 
-    def _described(self, file: Path) -> dict[str, object]:
+    def _described(self, file):
         oid = hashlib.sha1(file.read_bytes()).hexdigest()
         return {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": oid}
 
-    def _send(self, status: int, content: bytes, headers: dict[str, str], body: bool) -> None:
+    def _send(self, status, content, headers, body):
         self.send_response(status)
         for name, value in {"Content-Length": str(len(content)), **headers}.items():
             self.send_header(name, value)
@@ -81,7 +78,7 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tiny_folder: Path) -> Iterator[tuple[str, list[str]]]:
+def hub(tiny_folder):
     """Its address, and the list of what it was asked for."""
     (tiny_folder / "pytorch_model.bin").write_bytes(b"a pickle nobody may download")
     (tiny_folder / "modeling_own.py").write_bytes(b"raise SystemExit('never run')")
@@ -109,9 +106,7 @@ def _ask(name: str, address: str, tmp_path: Path, place: str = "HF_HOME") -> str
     return answer.stdout.strip()
 
 
-def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterwards(
-    hub: tuple[str, list[str]], tmp_path: Path
-) -> None:
+def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterwards(hub, tmp_path):
     address, asked = hub
     said, most, folder = _ask("tiny/model", address, tmp_path).split(" ", 2)
     assert (said, most) == ("fetched", "1.0")
@@ -121,18 +116,18 @@ def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterw
     assert load_causal_lm(folder, "float32").model.config.num_hidden_layers == 2
 
 
-def test_one_setting_moves_the_hubs_files_too(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_one_setting_moves_the_hubs_files_too(hub, tmp_path):
     said, _, folder = _ask("tiny/model", hub[0], tmp_path, "SPECVIZ_CACHE").split(" ", 2)
     assert said == "fetched" and Path(folder).is_relative_to(tmp_path / "hub" / "hub" / "models--tiny--model")
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "said"), [("tiny/gated", "accepting its licence"), ("tiny/missing", "hub has no tiny/missing")])
-def test_a_hub_model_that_cannot_be_had_says_why(name: str, said: str, hub: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_a_hub_model_that_cannot_be_had_says_why(name, said, hub, tmp_path):
     answer = _ask(name, hub[0], tmp_path)
     assert answer.startswith("refused") and said in answer and "Traceback" not in answer
 
 
-def test_without_a_network_the_way_out_is_said(tmp_path: Path) -> None:
+def test_without_a_network_the_way_out_is_said(tmp_path):
     answer = _ask("tiny/model", "http://127.0.0.1:9", tmp_path)
     assert answer.startswith("refused") and "Check the network" in answer

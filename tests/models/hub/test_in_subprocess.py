@@ -1,7 +1,5 @@
 """A model is brought here by another process, whose words reach this one, and this one has computed nothing."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -31,7 +29,7 @@ assert 'torch' not in sys.modules, 'who asks loads no torch'
 
 
 @pytest.fixture
-def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def child(tmp_path, monkeypatch):
     """A program that runs in place of the other process: a shell script."""
     monkeypatch.setattr(in_subprocess, "_HERE", set())
     file = tmp_path / "child"
@@ -41,13 +39,13 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_progress_crosses_and_who_asks_loads_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_crosses_and_who_asks_loads_no_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_why_a_model_cannot_be_had_crosses_too(child: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_a_model_cannot_be_had_crosses_too(child, capsys):
     in_subprocess.main("no-such-model")
     said = capsys.readouterr().out
     assert "There is no model" in json.loads(said)["refused"]
@@ -57,12 +55,12 @@ def test_why_a_model_cannot_be_had_crosses_too(child: Path, capsys: pytest.Captu
             in_subprocess.load_in_subprocess("no-such-model", lambda message, share: None)
 
 
-def test_who_wants_no_more_ends_the_other_process(child: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_wants_no_more_ends_the_other_process(child, monkeypatch):
     child.write_text('#!/bin/sh\necho \'{"message": "half", "share": 0.5}\'\nexec sleep 600\n')
     started: list[subprocess.Popen[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: started.append(POPEN(*args, **more)) or started[0])
 
-    def stop(message: str, share: float | None) -> None:
+    def stop(message, share):
         assert (message, share) == ("half", 0.5)
         raise InterruptedError
 

@@ -1,9 +1,5 @@
 """A whole model in one file: what is written comes back, loads by its name, and runs with its own drafter."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,31 +28,31 @@ RUN = {
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled(tmp_path_factory):
     return fill(tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[ModelCache[load.LoadedText]]:
+def kept():
     shelf: ModelCache[load.LoadedText] = ModelCache()
     yield shelf
     shelf.release()
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shelf(tmp_path, monkeypatch):
     """The weights' folder of a project of one's own."""
     return stock(fill(tmp_path / "own"), monkeypatch)
 
 
 @pytest.fixture
-def loaded(filled: Path, kept: ModelCache[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(filled, kept, monkeypatch):
     """A project that nobody changes, whose models stay loaded from test to test."""
     stock(filled, monkeypatch)
     monkeypatch.setattr(cache, "MODELS", kept)
 
 
-def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> None:
+def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path):
     model, path = hybrid(dtype=torch.float32), tmp_path / "one.safetensors"
     write_model(path, model, spell(), {"recipe": "a test"})
     back = read_model(path)
@@ -67,7 +63,7 @@ def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> 
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {one.name for one in (tmp_path / "folder").iterdir()}
 
 
-def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf: Path) -> None:
+def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf):
     loaded = load_causal_lm("hybrid-small")
     assert loaded.dtype == torch.float32, "whatever the machine would choose"
     assert loaded.eos_ids == {1} and loaded.text.uses_template(raw=False)
@@ -76,7 +72,7 @@ def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf: Pa
     assert tokenizer_hash_in(shelf / "hybrid_draft.safetensors") == loaded.tokenizer_hash
 
 
-def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf: Path) -> None:
+def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf):
     loaded = load_causal_lm("hybrid-small-draft", "float64")
     assert loaded.text.context_length > 10**5
     assert loaded.warnings == (), "there is no attention that could be slow"
@@ -84,7 +80,7 @@ def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf: Path) -
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("name", TEXT)
-def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -> None:
+def test_every_text_method_runs_on_it_or_says_why_not(loaded, name):
     asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
     if name in RUN:
         trace = specviz.run(method=name, **asked)
@@ -97,7 +93,7 @@ def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("draft", [None, "hybrid-small-draft"])
-def test_a_drafter_that_learned_from_another_target_is_refused(shelf: Path, draft: str | None) -> None:
+def test_a_drafter_that_learned_from_another_target_is_refused(shelf, draft):
     put(shelf, "hybrid", seed=5)
     with pytest.raises(ModelUnavailable, match="another version of hybrid.safetensors.*specviz train hybrid_draft"):
         specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", draft=draft, max_new_tokens=4)
@@ -105,17 +101,17 @@ def test_a_drafter_that_learned_from_another_target_is_refused(shelf: Path, draf
     assert specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", max_new_tokens=4).run.draft
 
 
-def test_the_drafter_that_ships_learned_from_the_target_that_ships() -> None:
+def test_the_drafter_that_ships_learned_from_the_target_that_ships():
     assert card_in(WEIGHTS / "hybrid_draft.safetensors")[IMITATES] == named(WEIGHTS / "hybrid.safetensors")
 
 
-def test_missing_weights_say_how_to_get_them(shelf: Path) -> None:
+def test_missing_weights_say_how_to_get_them(shelf):
     (shelf / "hybrid.safetensors").unlink()
     with pytest.raises(ModelUnavailable, match="specviz train hybrid"):
         load_causal_lm("hybrid-small")
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(tmp_path):
     from specviz.drafting.networks.weights import write_weights
 
     write_weights(tmp_path / "other.safetensors", {"x": torch.zeros(2, 2)}, {})

@@ -1,7 +1,5 @@
 """Published pairs: sizes that follow from shapes, commands that exist, and each class run whole on tiny random checkpoints."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
@@ -13,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
     Qwen3Config,
@@ -76,7 +73,7 @@ def crossing(pair: Pair) -> int:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
-def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
+def test_sizes_are_those_of_the_tensors_a_head_has(pair):
     count = sum(torch.Size(shape).numel() for shape in config_of(pair).shapes().values())
     count = crossing(pair) if pair.layout == "DREAM" else count
     words = pair.shape.get("draft_vocab", 0) + pair.shape.get("vocab", 0)
@@ -86,7 +83,7 @@ def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
-def test_every_command_can_be_typed(pair: Pair) -> None:
+def test_every_command_can_be_typed(pair):
     for command in pair.commands:
         words = shlex.split(command)
         if words[0] == "python":
@@ -112,9 +109,7 @@ def seeing_model(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(
-    tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(tmp_path, base_model, capsys):
     folder = tmp_path / "target"
     seeing_model(folder)
     base_model.save_pretrained(folder)
@@ -176,9 +171,7 @@ def stored_blocks(pair: Pair, folder: Path, target: Any) -> Path:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("pair", TEXT.values(), ids=lambda pair: f"{pair.heads} {pair.target}")
-def test_each_class_of_pair_drafts_a_whole_run(
-    pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_class_of_pair_drafts_a_whole_run(pair, tmp_path, base_model, capsys):
     torch.manual_seed(0)
     settings, model = CLASSES[pair.entry.family]
     target = model(settings(**SMALL)).eval()

@@ -1,10 +1,7 @@
 """Published heads are read as their authors store them, checked against the target, and compute what the papers say."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,7 +31,7 @@ def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]
 
 
 @pytest.mark.parametrize("head_dim", [True, False], ids=["said", "unsaid"])
-def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: bool) -> None:
+def test_feature_heads_compute_what_the_paper_says(tmp_path, head_dim):
     tensors = feature_tensors()
     config = CONFIG if head_dim else {name: value for name, value in CONFIG.items() if name != "head_dim"}
     net = read("eagle3", opened(tmp_path, tensors, config), target())
@@ -48,7 +45,7 @@ def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: boo
 
 
 @pytest.mark.parametrize("start", ["layers.0.", "model.layers.0.", "model.midlayer."])
-def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: str) -> None:
+def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path, start):
     tensors = feature_tensors()
     net = read("eagle3", opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
     tokens, features = text()
@@ -56,7 +53,7 @@ def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: 
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
 
 
-def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path: Path) -> None:
+def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path):
     tensors = {name: value for name, value in feature_tensors().items() if name not in {"lm_head.weight", "d2t", "t2d"}}
     net = read("eagle3", opened(tmp_path, tensors, CONFIG), target())
     assert net.draft_ids is None
@@ -74,7 +71,7 @@ def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path
         ({"eagle_aux_hidden_state_layer_ids": [3, 7, 11]}, (3, 7, 11)),
     ],
 )
-def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: dict[str, Any], taps: tuple[int, ...]) -> None:
+def test_the_hidden_states_read_are_those_of_the_config(tmp_path, more, taps):
     assert read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
 
 
@@ -88,12 +85,12 @@ def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: di
         ("t2d", torch.ones(VOCAB, dtype=torch.bool), "draft vocabulary"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_by_name(tmp_path: Path, name: str, value: Tensor, words: str) -> None:
+def test_values_that_make_no_sense_are_refused_by_name(tmp_path, name, value, words):
     with pytest.raises(ModelUnavailable, match=words):
         read("eagle3", opened(tmp_path, {**feature_tensors(), name: value}, CONFIG), target())
 
 
-def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path: Path) -> None:
+def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path):
     said = tomllib.loads(Path(__file__).with_name("harmless.toml").read_text("utf-8"))
     net = read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **said}), target())
     tokens, features = text()
@@ -101,7 +98,7 @@ def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path: Path
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
 
 
-def test_heads_draft_on_an_embedding_of_their_own(tmp_path: Path) -> None:
+def test_heads_draft_on_an_embedding_of_their_own(tmp_path):
     own = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
     tensors = {**feature_tensors(), "embed_tokens.weight": own}
     net = read("eagle3", opened(tmp_path / "own", tensors, CONFIG), target())
@@ -113,7 +110,7 @@ def test_heads_draft_on_an_embedding_of_their_own(tmp_path: Path) -> None:
         read("eagle3", opened(tmp_path / "tied", tensors, {**CONFIG, "tie_word_embeddings": True}), target())
 
 
-def test_an_embedding_that_is_the_targets_is_not_held_twice(tmp_path: Path) -> None:
+def test_an_embedding_that_is_the_targets_is_not_held_twice(tmp_path):
     goal = target()
     net = read("eagle3", opened(tmp_path, {**feature_tensors(), "embed_tokens.weight": goal.embedding.detach()}, CONFIG), goal)
     assert net.embedding.data_ptr() == goal.embedding.data_ptr()
@@ -121,7 +118,7 @@ def test_an_embedding_that_is_the_targets_is_not_held_twice(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("start", ["", "medusa_heads.", "medusa_head."])
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_parallel_heads_compute_what_the_paper_says(tmp_path: Path, start: str, blocks: int) -> None:
+def test_parallel_heads_compute_what_the_paper_says(tmp_path, start, blocks):
     tensors = parallel_tensors(blocks=blocks, start=start)
     beside = {"model.layers.0.mlp.up_proj.weight": torch.zeros(3, 3)} if start else {}
     net = read("medusa", opened(tmp_path, {**tensors, **beside}, {"medusa_num_heads": 3}), target())
@@ -136,26 +133,26 @@ def test_parallel_heads_compute_what_the_paper_says(tmp_path: Path, start: str, 
     assert net.draft_ids is None
 
 
-def test_heads_of_another_method_name_theirs(tmp_path: Path) -> None:
+def test_heads_of_another_method_name_theirs(tmp_path):
     with pytest.raises(ModelUnavailable, match="holds EAGLE-3 heads.*choose the method eagle3"):
         read("medusa", opened(tmp_path, feature_tensors(), CONFIG), target())
 
 
 @pytest.mark.parametrize("said", [1, None, "two"])
-def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_path: Path, said: object) -> None:
+def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_path, said):
     whole = read("medusa", opened(tmp_path / "whole", parallel_tensors(), None), target())
     found = read("medusa", opened(tmp_path / "few", parallel_tensors(), {"medusa_num_heads": said}), target())
     assert found.config == whole.config and found.config.heads > 1
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "medusa_lm_head.pt"])
-def test_pickles_are_refused_unopened(tmp_path: Path, file: str) -> None:
+def test_pickles_are_refused_unopened(tmp_path, file):
     (tmp_path / file).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     with pytest.raises(ModelUnavailable, match="never opened here"):
         open_repository(str(tmp_path))
 
 
-def test_damaged_and_missing_files_are_told_apart(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_told_apart(tmp_path):
     with pytest.raises(ModelUnavailable, match="holds no safetensors"):
         open_repository(str(tmp_path))
     with pytest.raises(ModelUnavailable, match="no file or folder"):
@@ -171,7 +168,7 @@ def test_damaged_and_missing_files_are_told_apart(tmp_path: Path) -> None:
         open_repository(str(tmp_path))
 
 
-def test_weights_in_several_files_are_one_set_of_heads(tmp_path: Path) -> None:
+def test_weights_in_several_files_are_one_set_of_heads(tmp_path):
     tensors = parallel_tensors()
     first = {name: value for name, value in tensors.items() if name.startswith("0.")}
     saved(tmp_path, first, None)

@@ -1,7 +1,5 @@
 """Anole in a folder, with LANTERN's published drafter: drawn rows against unpadded forward passes, and whole runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -69,7 +67,7 @@ def drafter(path: Path, **settings: Any) -> Path:
     """A random drafter as LANTERN stores it: one layer of Chameleon's and the projection before it."""
     generator = torch.Generator().manual_seed(2)
 
-    def drawn(*shape: int) -> Tensor:
+    def drawn(*shape):
         return 0.3 * torch.randn(shape, generator=generator)
 
     own = {"fc.weight": drawn(HIDDEN, 2 * HIDDEN), "fc.bias": drawn(HIDDEN)}
@@ -89,7 +87,7 @@ def layer_of(settings: dict[str, Any]) -> ChameleonDecoderLayer:
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> LoadedAnole:
+def loaded(tmp_path):
     found = load_image_model(str(folder(tmp_path / "anole")), "float64")
     assert isinstance(found, LoadedAnole)
     return found
@@ -114,7 +112,7 @@ def guided(logits: list[Tensor], scale: float) -> Tensor:
 ASKED: dict[str, Any] = {"prompt": "a red fox", "dtype": "float64", "temperature": 0.0}
 
 
-def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAnole, tmp_path: Path) -> None:
+def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded, tmp_path):
     trace = run(method="autoregressive", target=str(tmp_path / "anole"), **ASKED)
     assert trace.end is not None and trace.end.reason == "budget", trace.end
     codes: list[int] = []
@@ -126,7 +124,7 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
     assert any("No pixel decoder" in word for word in trace.run.warnings)
 
 
-def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:
+def test_the_drafter_is_chameleons_layer_on_both_rows(loaded, tmp_path):
     head = published_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
     target, prompt, _ = image_target(loaded, "a red fox", 3.0, "eager")
     drafter_on_both = GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional)
@@ -149,7 +147,7 @@ def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_p
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-6  # transformers turns positions in float32
 
 
-def test_what_does_not_fit_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_with_the_reason(tmp_path):
     target = str(folder(tmp_path / "anole"))
     with pytest.raises(ModelUnavailable, match="has swin_norm True"):
         run(method="eagle2", target=target, draft=str(drafter(tmp_path / "a", swin_norm=True)), **ASKED)

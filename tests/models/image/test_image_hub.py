@@ -1,7 +1,5 @@
 """A Janus model in a folder, as the hub would bring it: loaded by its standard class, drawn with, and refused when it is none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -34,7 +32,7 @@ def folder(path: Path, opening: str = "<begin_of_image>") -> Path:
     return path
 
 
-def test_a_folder_with_a_janus_model_draws_like_one_that_ships(tmp_path: Path) -> None:
+def test_a_folder_with_a_janus_model_draws_like_one_that_ships(tmp_path):
     where = folder(tmp_path)
     trace = run(method="speculative_jacobi", prompt="red", target=str(where), dtype="float32", parameters={"window": 4})
     assert trace.end is not None and trace.end.reason == "budget", trace.end
@@ -43,7 +41,7 @@ def test_a_folder_with_a_janus_model_draws_like_one_that_ships(tmp_path: Path) -
     assert len(plain.end.output_ids) == 36 and plain.end.picture
 
 
-def test_the_empty_row_keeps_begin_and_opening_and_pads_the_rest(tmp_path: Path) -> None:
+def test_the_empty_row_keeps_begin_and_opening_and_pads_the_rest(tmp_path):
     loaded = load_image_model(str(folder(tmp_path)), "float32", "cpu")
     rows = loaded.prompts.rows("red")
     assert len(rows.conditional) == len(rows.unconditional)
@@ -51,12 +49,12 @@ def test_the_empty_row_keeps_begin_and_opening_and_pads_the_rest(tmp_path: Path)
     assert set(rows.unconditional[1:-1]) == {0} and 0 not in rows.conditional
 
 
-def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path):
     with pytest.raises(ModelUnavailable, match="begin_of_image"):
         load_image_model(str(folder(tmp_path, "<other>")), "float32", "cpu")
 
 
-def test_emu3_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_emu3_is_refused_with_the_reason(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(Emu3Config().to_dict()), encoding="utf-8")
     save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ModelUnavailable, match="Emu3 model, which ends each row"):

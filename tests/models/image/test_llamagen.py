@@ -1,10 +1,7 @@
 """LlamaGen in a folder, asked by class or by caption, with LANTERN's published drafter: passes against the paper's formulas, and
 whole runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +56,7 @@ def prompt_rows(path: Path, captions: bool) -> tuple[list[Tensor], int]:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("lantern", [False, True])
 @pytest.mark.parametrize("captions", [False, True])
-def test_a_picture_is_the_published_formulas_greedy_one(tmp_path: Path, captions: bool, lantern: bool) -> None:
+def test_a_picture_is_the_published_formulas_greedy_one(tmp_path, captions, lantern):
     path = tiny.folder(tmp_path / "target", GRID, captions, lantern)
     asked = {"prompt": CAPTION if captions else CLASS, "dtype": "float64", "temperature": 0.0, "target": str(path)}
     trace = run(method="autoregressive", **asked)
@@ -76,7 +73,7 @@ def test_a_picture_is_the_published_formulas_greedy_one(tmp_path: Path, captions
 
 
 @pytest.mark.parametrize("captions", [False, True])
-def test_a_tree_is_scored_as_its_paths_are_one_by_one(tmp_path: Path, captions: bool) -> None:
+def test_a_tree_is_scored_as_its_paths_are_one_by_one(tmp_path, captions):
     path = tiny.folder(tmp_path / "target", GRID, captions)
     target, prompt, _ = image_target(loaded_from(path), CAPTION if captions else CLASS, SCALE[captions], "eager")
     session = target.open(target.context_length)
@@ -102,7 +99,7 @@ EXACT = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "values", "temperature"), EXACT)
-def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str, values: Any, temperature: float) -> None:
+def test_every_exact_method_draws_the_same_256_codes(tmp_path, method, values, temperature):
     target = str(tiny.folder(tmp_path / "target", 16, captions=True, lantern=True))
     asked = {"prompt": CAPTION, "dtype": "float64", "target": target, "temperature": temperature, "seed": 5}
     plain = run(method="autoregressive", **asked)
@@ -115,7 +112,7 @@ def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str
 
 
 @pytest.mark.parametrize("captions", [False, True])
-def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captions: bool) -> None:
+def test_prompts_of_any_length_replay_the_same_graphs(tmp_path, monkeypatch, captions):
     """What is hidden of a caption is read anew by every pass."""
     graphs, captures = Graphs(monkeypatch), list[int]()
     loaded = loaded_from(tiny.folder(tmp_path / "target", GRID, captions))
@@ -137,7 +134,7 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("captions", [False, True])
-def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
+def test_the_drafter_is_lanterns_on_both_rows(tmp_path, captions):
     path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]
     draft = tiny.drafter(tmp_path / "drafter", "t2i" if captions else "c2i", block_size=GRID**2)
     loaded = loaded_from(path)
@@ -160,18 +157,18 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
 def drawn_pixels(part: dict[str, Tensor], codes: Tensor) -> Tensor:
     """Pixels [row, column, rgb] of codes [row, column], as the pixel decoder's paper draws it, from its authors' names."""
 
-    def conv(x: Tensor, name: str, padding: int = 0) -> Tensor:
+    def conv(x, name, padding=0):
         return F.conv2d(x, part[f"{name}.weight"], part[f"{name}.bias"], padding=padding)
 
-    def norm(x: Tensor, name: str) -> Tensor:
+    def norm(x, name):
         return F.group_norm(x, 32, part[f"{name}.weight"], part[f"{name}.bias"], 1e-6)
 
-    def residual(x: Tensor, name: str) -> Tensor:
+    def residual(x, name):
         h = conv(F.silu(norm(x, f"{name}.norm1")), f"{name}.conv1", 1)
         h = conv(F.silu(norm(h, f"{name}.norm2")), f"{name}.conv2", 1)
         return h + (conv(x, f"{name}.nin_shortcut") if f"{name}.nin_shortcut.weight" in part else x)
 
-    def cells(x: Tensor, name: str) -> Tensor:
+    def cells(x, name):
         h = norm(x, f"{name}.norm")
         q, k, v = (conv(h, f"{name}.{one}")[0].flatten(1) for one in "qkv")
         mixed = v @ (q.T @ k / len(q) ** 0.5).softmax(-1).T
@@ -188,7 +185,7 @@ def drawn_pixels(part: dict[str, Tensor], codes: Tensor) -> Tensor:
     return conv(F.silu(norm(x, "decoder.norm_out")), "decoder.conv_out", 1)[0].permute(1, 2, 0)
 
 
-def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path: Path) -> None:
+def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path):
     loaded = loaded_from(tiny.folder(tmp_path / "target", GRID))
     codes = torch.arange(GRID * GRID) % tiny.CODES
     wanted = drawn_pixels(tiny.vq_tensors(), codes.view(GRID, GRID))
@@ -198,7 +195,7 @@ def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path: Path) -> None:
     assert picture.shape == (2 * GRID, 2 * GRID, 3) and np.abs(picture - ((wanted.clamp(-1, 1) + 1) * 127.5).numpy()).max() < 1
 
 
-def test_a_caption_longer_than_its_places_is_told(tmp_path: Path) -> None:
+def test_a_caption_longer_than_its_places_is_told(tmp_path):
     path = tiny.folder(tmp_path / "target", GRID, captions=True)
     trace = run(method="autoregressive", target=str(path), prompt="a Red  fox", dtype="float64", temperature=0.0)
     assert [word for word in trace.run.warnings if "this part was not read: ox" in word], trace.run.warnings
@@ -208,7 +205,7 @@ def test_a_caption_longer_than_its_places_is_told(tmp_path: Path) -> None:
     assert [loaded.prompts.of(token) for token in short.conditional[:3]] == ["<pad>", "<pad>", "a"]
 
 
-def test_a_class_is_named_or_numbered() -> None:
+def test_a_class_is_named_or_numbered():
     prompts = ClassPrompts(1000)
     for said, number in {"207": 207, "Golden  retriever": 207, "tinca tinca": 0, "toilet tissue": 999, "tiger cat": 282}.items():
         assert prompts.rows(said).conditional == (number,) and prompts.rows(said).unconditional == (1000,), said
@@ -223,8 +220,8 @@ def test_a_class_is_named_or_numbered() -> None:
         ClassPrompts(10).rows("fox")
 
 
-def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
-    def refused(path: Path, words: str) -> None:
+def test_what_is_missing_or_does_not_fit_is_told(tmp_path):
+    def refused(path, words):
         with pytest.raises(ModelUnavailable, match=words):
             loaded_from(path)
 
@@ -251,7 +248,7 @@ def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
             run(method="eagle2", target=str(target), draft=str(draft), prompt=CLASS, dtype="float64")
 
 
-def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path, monkeypatch):
     monkeypatch.setattr(image, "_FEW", tiny.CODES - 1)
     trace = run(method="autoregressive", target=str(tiny.folder(tmp_path / "target", GRID)), prompt=CLASS, temperature=0.0)
     assert any("The finished picture is decoded" in word for word in trace.run.warnings)

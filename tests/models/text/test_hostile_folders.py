@@ -1,7 +1,5 @@
 """Model folders whose files lie or are damaged: they run, or one sentence says what is wrong. Seeded lies, and known ones."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -101,7 +99,7 @@ def _copies(folder: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("share", [0.01, pytest.param(1.0, marks=pytest.mark.slow)])
-def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_lie_in_any_file_is_met_with_a_sentence(share, tiny_folder, tmp_path):
     (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
     lies = _mutations()
     drawn = random.Random(3).sample(lies, int(share * len(lies)))
@@ -112,30 +110,28 @@ def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Pat
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_chat_template_that_fails_is_named(template: str, tiny_folder: Path) -> None:
+def test_a_chat_template_that_fails_is_named(template, tiny_folder):
     _mutate(tiny_folder, "template", "", template)
     with pytest.raises(ModelUnavailable, match="chat template fails"):
         load_causal_lm(str(tiny_folder), "float32").text.encode("hello")
 
 
 @pytest.mark.parametrize("layers", [10**6, 2**31, 2**63, 1e308])
-def test_more_layers_than_tensors_are_refused_before_they_are_built(layers: float, tiny_folder: Path) -> None:
+def test_more_layers_than_tensors_are_refused_before_they_are_built(layers, tiny_folder):
     _json(tiny_folder, "config.json", {"num_hidden_layers": layers})
     assert "sets num_hidden_layers" in _used(tiny_folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("field", ["eos_token_id", "pad_token_id", "image_token_index"])
-def test_ids_that_are_no_whole_numbers_are_refused(field: str, file: str, tiny_folder: Path) -> None:
+def test_ids_that_are_no_whole_numbers_are_refused(field, file, tiny_folder):
     (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
     for value in (1.5, "x", True, {}, {"a": 1}, 1e308, float("nan"), float("inf"), [2, None], [2.5]):
         _json(tiny_folder, file, {field: value})
         assert f"The {file} of" in (said := _used(tiny_folder)) and f"sets {field}" in said and "not a whole number" in said
 
 
-def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_not_to_be_deleted(
-    tiny_folder: Path, own_cache: Path
-) -> None:
+def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_not_to_be_deleted(tiny_folder, own_cache):
     weights = tiny_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert "damaged" in (said := _used(tiny_folder)) and "Download the model again" in said and "Delete" not in said
@@ -143,11 +139,11 @@ def test_damage_in_what_was_fetched_is_fetched_again_and_a_users_own_folder_is_n
     assert "Delete that folder and try again" in _used(fetched)
 
 
-def test_a_git_lfs_pointer_is_named(tiny_folder: Path) -> None:
+def test_a_git_lfs_pointer_is_named(tiny_folder):
     (tiny_folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n")
     assert "model.safetensors is a Git LFS pointer" in (said := _used(tiny_folder)) and "git lfs pull" in said
 
 
-def test_an_adapter_beside_a_whole_model_is_a_warning(tiny_folder: Path) -> None:
+def test_an_adapter_beside_a_whole_model_is_a_warning(tiny_folder):
     save_file({"base_model.model.lora_A.weight": torch.zeros(2, 2)}, tiny_folder / "adapter_model.safetensors")
     assert "holds a LoRA adapter" in " ".join(load_causal_lm(str(tiny_folder), "float32").warnings)

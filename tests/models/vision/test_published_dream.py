@@ -1,7 +1,5 @@
 """DREAM's published drafters: the authors' forward pass worked out row by row, and whole runs on LLaVA-NeXT."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -31,7 +29,7 @@ CONFIG: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").rea
 def tensors() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(5)
 
-    def drawn(*shape: int) -> Tensor:
+    def drawn(*shape):
         return 0.3 * torch.randn(shape, generator=generator)
 
     found = {"norm.weight": 1 + drawn(HIDDEN)}
@@ -82,23 +80,23 @@ def published(tmp_path: Path, here: World, warp: Any, keep: float) -> Compositio
     folder = saved(tmp_path / "dream", tensors(), CONFIG)
     loaded = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(here.target, warp).using(
-        drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),  # type: ignore[arg-type]
+        drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),
         uses_shipped_weights=False, draft_name=str(folder), picture=here.layout,
     )  # fmt: skip
     return composed("dream", {"depth": 3, "width": 4, "nodes": 12, "keep": keep}, parts)
 
 
-def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path: Path) -> None:
+def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path):
     here = world("llava_next")
     composition = published(tmp_path, here, GREEDY, 1.0)
-    drafter = composition.controller.drafter  # type: ignore[attr-defined]
+    drafter = composition.controller.drafter
     roots, _ = drafted_roots(drafter, here.target, here.prompt, composition.hidden_state_layers, 5)
     for ids, row in roots:
         wanted = expected(here, ids)
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
 
 
-def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path: Path) -> None:
+def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path):
     fit = fit_of("tiny", world("llava_next").target)
     with pytest.raises(ModelUnavailable, match="hidden states of width 64"):
         read("dream", open_repository(str(saved(tmp_path / "a", tensors(), {**CONFIG, "hidden_size": 64}))), fit)

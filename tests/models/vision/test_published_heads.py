@@ -1,7 +1,5 @@
 """Published EAGLE-3 heads on a target that reads pictures: whole runs, positions, and what stands at the picture's places."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -52,10 +50,10 @@ def three_positions(here: World, ids: list[int]) -> Tensor:
     return positions[:, 0]
 
 
-def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_stands_at_the_targets_three_positions(tmp_path, monkeypatch):
     here, rows, call = world(KIND), [], FeatureRuntime.__call__
 
-    def noted(self: FeatureRuntime, tokens: Tensor, features: Tensor, positions: Tensor, *more: Any, **named: Any) -> Tensor:
+    def noted(self, tokens, features, positions, *more, **named):
         rows.append(positions)
         return call(self, tokens, features, positions, *more, **named)
 
@@ -74,7 +72,7 @@ def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeyp
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("pictured", [False, True])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_head_says_what_its_papers_formulas_say(tmp_path: Path, dialect: str, pictured: bool) -> None:
+def test_a_head_says_what_its_papers_formulas_say(tmp_path, dialect, pictured):
     here = world(KIND)
     head = head_in(folder_of(tmp_path, dialect), here).read_as(pictured=pictured)
     assert head.config.how.sections == (1, 1, 1)

@@ -1,9 +1,6 @@
 """What the included vision-language model is asked beyond what it learned is said, and its own scenes are not warned of."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -17,14 +14,14 @@ SCENES = json.loads((scenes.SCENES / "index.json").read_text(encoding="utf-8"))[
 
 
 @pytest.fixture(scope="module")
-def words() -> Any:
+def words():
     """The model's tokenizer without the model."""
     with safe_open(WEIGHTS / "scenes_vlm.safetensors", "pt") as weights:
         return scenes.tokenizer_from(weights.metadata()["tokenizer"])
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene["file"])
-def test_a_scene_and_its_question_are_not_warned_of(words: Any, scene: dict[str, Any]) -> None:
+def test_a_scene_and_its_question_are_not_warned_of(words, scene):
     picture = open_picture((scenes.SCENES / scene["file"]).read_bytes()).image
     assert scenes.warnings("scenes-vlm", words, scene["question"], picture) == ()
 
@@ -39,10 +36,10 @@ def test_a_scene_and_its_question_are_not_warned_of(words: Any, scene: dict[str,
         ("Was kostet das?", ["Was", "kostet", "das"]),
     ],
 )
-def test_words_that_training_never_asked_with_are_named(words: Any, question: str, unknown_words: list[str]) -> None:
+def test_words_that_training_never_asked_with_are_named(words, question, unknown_words):
     assert scenes.unknown_words(words, question) == unknown_words
 
 
-def test_another_picture_is_said_to_be_answered_by_invention(words: Any) -> None:
+def test_another_picture_is_said_to_be_answered_by_invention(words):
     told = scenes.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
     assert len(told) == 2 and "its answer is invented" in told[0] and "“total”" in told[1]

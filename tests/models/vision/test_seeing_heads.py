@@ -1,7 +1,5 @@
 """MSD's and ViSpec's heads: what stands in a picture's place, worked out from the authors' formulas, and whole runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -31,7 +29,7 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("config
 def tensors_of(name: str) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
 
-    def drawn(*shape: int) -> Tensor:
+    def drawn(*shape):
         return 0.3 * torch.randn(shape, generator=generator)
 
     square, layer = (HIDDEN, HIDDEN), "layers.0."
@@ -103,7 +101,7 @@ def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: str) -> None:
+def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path, name):
     here = world(name.split()[1])
     head = head_in(tmp_path, name, here)
     drafter = with_picture(FeatureRuntime(head), here.layout)
@@ -117,13 +115,13 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
 
 
-def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
+def test_drafted_rows_stand_behind_the_picture_too(tmp_path):
     """A drafted token's row is the committed row of the same token fed with the drafter's own output."""
     here = world("llava_next")
     stepper = FeatureRuntime(head_in(tmp_path, "vispec llava_next", here))
     behind, calls, call = [], list[dict[str, Any]](), FeatureRuntime.__call__
 
-    def noted(self: FeatureRuntime, *words: Any, **named: Any) -> Tensor:
+    def noted(self, *words, **named):
         calls.append(named)
         return call(self, *words, **named)
 
@@ -136,7 +134,7 @@ def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
     assert len(behind) > 4 and all(torch.equal(one, behind[0]) and bool(one.any()) for one in behind)
 
 
-def test_an_embedding_shorter_than_the_targets_is_the_targets_behind_its_end(tmp_path: Path) -> None:
+def test_an_embedding_shorter_than_the_targets_is_the_targets_behind_its_end(tmp_path):
     here = world("llava")
     table = here.tiny.model.get_input_embeddings().weight.detach()
     tensors = {**tensors_of("msd llava"), "embed_tokens.weight": 2 * table[:90].float()}
@@ -145,7 +143,7 @@ def test_an_embedding_shorter_than_the_targets_is_the_targets_behind_its_end(tmp
     assert torch.allclose(head.embedding[:90], 2 * table[:90]) and torch.equal(head.embedding[90:], table[90:])
 
 
-def test_a_missing_part_of_the_compression_is_named(tmp_path: Path) -> None:
+def test_a_missing_part_of_the_compression_is_named(tmp_path):
     tensors = tensors_of("vispec llava_next")
     del tensors["img_fc.weight"]
     stored = open_repository(str(saved(tmp_path / "head", tensors, CONFIGS["vispec llava_next"])))

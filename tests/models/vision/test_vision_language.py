@@ -1,7 +1,5 @@
 """From a name to a model that reads pictures: our own file, a folder with a processor, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,21 +11,20 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import scenes, vision_language
 from specviz.models.vision.picture_question import pad_to_square
-from specviz.models.vision.vision_language import LoadedVisionLanguage
 from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 QUESTION = "what is it"
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> LoadedVisionLanguage:
+def loaded(tmp_path):
     """Our own model, from its one file."""
     path = tmp_path / "scenes_vlm.safetensors"
     write_model(path, tiny_scenes(), tiny_tokenizer().backend_tokenizer, {"recipe": "none"})
     return vision_language.load_scenes(path, torch.float32, torch.device("cpu"))
 
 
-def test_our_own_file_gives_back_the_model_it_was_made_of(loaded: LoadedVisionLanguage) -> None:
+def test_our_own_file_gives_back_the_model_it_was_made_of(loaded):
     asked = loaded.read(Image.new("RGB", (40, 20), (10, 200, 30)), QUESTION)
     ids = torch.tensor([asked.ids])
     found = loaded.model(input_ids=ids, **asked.inputs).logits
@@ -37,7 +34,7 @@ def test_our_own_file_gives_back_the_model_it_was_made_of(loaded: LoadedVisionLa
     assert loaded.model.lm_head.weight is loaded.model.get_input_embeddings().weight
 
 
-def test_a_question_becomes_ids_pixels_and_places(loaded: LoadedVisionLanguage) -> None:
+def test_a_question_becomes_ids_pixels_and_places(loaded):
     asked = loaded.read(Image.new("L", (64, 64), 90), QUESTION)
     assert asked.visual == asked.hidden == tuple(range(1, 17)) and asked.grid == (4, 4)
     assert "".join(loaded.text.pieces([], [asked.ids[place] for place in asked.text])) == f"<|user|>{QUESTION}<|assistant|>"
@@ -45,18 +42,18 @@ def test_a_question_becomes_ids_pixels_and_places(loaded: LoadedVisionLanguage) 
     assert len(asked.boxes) == 16 and asked.boxes[-1] == (0.75, 0.75, 1.0, 1.0)
 
 
-def test_a_typed_picture_token_is_only_text(loaded: LoadedVisionLanguage) -> None:
+def test_a_typed_picture_token_is_only_text(loaded):
     asked = loaded.read(Image.new("RGB", (32, 32)), "a <image> and <|end|> here")
     assert len(asked.visual) == 16 and 0 not in asked.ids
 
 
 @pytest.mark.parametrize(("question", "error"), [("  ", BadInput), ("\ud800", BadInput)])
-def test_questions_that_cannot_be_asked(loaded: LoadedVisionLanguage, question: str, error: type[Exception]) -> None:
+def test_questions_that_cannot_be_asked(loaded, question, error):
     with pytest.raises(error):
         loaded.read(Image.new("RGB", (32, 32)), question)
 
 
-def test_a_picture_of_another_shape_is_padded_with_white_and_transparency_is_white() -> None:
+def test_a_picture_of_another_shape_is_padded_with_white_and_transparency_is_white():
     wide = Image.new("RGBA", (40, 10), (255, 0, 0, 255))
     wide.paste((0, 0, 0, 0), (0, 0, 20, 10))
     seen = pad_to_square(wide, 32)
@@ -68,7 +65,7 @@ def test_a_picture_of_another_shape_is_padded_with_white_and_transparency_is_whi
     )
 
 
-def test_missing_and_foreign_files_say_what_to_do(tmp_path: Path) -> None:
+def test_missing_and_foreign_files_say_what_to_do(tmp_path):
     with pytest.raises(ModelUnavailable, match="specviz train scenes_vlm"):
         scenes.load(tmp_path / "scenes_vlm.safetensors")
     with pytest.raises(ModelUnavailable, match="reads no pictures"):
@@ -95,7 +92,7 @@ def llava_folder(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_with_a_processor_is_read_through_it(tmp_path: Path) -> None:
+def test_a_folder_with_a_processor_is_read_through_it(tmp_path):
     loaded = vision_language.load_vision_language(str(llava_folder(tmp_path)), "float32", "cpu")
     asked = loaded.read(Image.new("RGB", (64, 32), (10, 200, 30)), QUESTION)
     assert len(asked.visual) == 16 and asked.grid == (4, 4)

@@ -139,7 +139,7 @@ def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
 
 def app(folder: Path, engine: FakeEngine | None = None, **settings: object) -> AppState:
     """An app as it runs, its engine replaced, and what its hardware is."""
-    found = Settings(traces=gallery(folder / "traces"), **settings)  # type: ignore[arg-type]
+    found = Settings(traces=gallery(folder / "traces"), **settings)
     return make(found, engine or FakeEngine(), lambda device: HARDWARE)
 
 

@@ -29,7 +29,7 @@ def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: obje
     """A random head; ``own`` gives it an embedding of its own. It feeds itself what it normalised unless told: else a random
     head's states grow until every token is the same."""
     said = {"taps": (3, 6, 9), "theta": 100.0, "feeds_normed": True, **conventions}
-    how = HeadConventions(**said)  # type: ignore[arg-type]
+    how = HeadConventions(**said)
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, layers, True, how)
     tensors = {name: 1.5 * weight(seed + name, shape) for name, shape in config.shapes().items()}
     tensors["layers.0.hidden_norm.weight"] *= 3  # so that a normed residual is another one
@@ -41,7 +41,7 @@ def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: obje
 
 def paired(**conventions: object) -> FeatureHead:
     """An MTP layer on all of the vocabulary: it starts from the state behind the final norm and feeds itself such a one."""
-    how = HeadConventions(**{"taps": (LAYERS,), "theta": 100.0, "feeds_normed": True, **conventions})  # type: ignore[arg-type]
+    how = HeadConventions(**{"taps": (LAYERS,), "theta": 100.0, "feeds_normed": True, **conventions})
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, False, how, head_norms=True, paired=True, gated=True)
     tensors = {name: 1.5 * weight("paired " + name, shape) for name, shape in config.shapes().items()}
     for name, value in tensors.items():
@@ -54,7 +54,7 @@ def paired(**conventions: object) -> FeatureHead:
 
 def block(from_anchor: bool = False, causal: bool = False, **conventions: object) -> BlockFill:
     """A random block drafter of two layers."""
-    how = HeadConventions(**{"taps": (3, 6, 9), "theta": 100.0, **conventions})  # type: ignore[arg-type]
+    how = HeadConventions(**{"taps": (3, 6, 9), "theta": 100.0, **conventions})
     config = FillConfig(
         VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 2, False, how, block=16, mask=1, from_anchor=from_anchor, causal=(causal,) * 2
     )

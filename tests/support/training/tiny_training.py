@@ -49,7 +49,7 @@ def assets(device: str = "cpu") -> TargetAssets:
     target = SimpleNamespace(
         model=model, name="tiny", device=torch.device(device), tokenizer_hash="abc", eos_ids=[END], tokenizer=None
     )
-    return TargetAssets(target, model.get_input_embeddings().weight.detach(), MARKERS, ())  # type: ignore[arg-type]
+    return TargetAssets(target, model.get_input_embeddings().weight.detach(), MARKERS, ())
 
 
 def inputs(

@@ -61,7 +61,7 @@ class ByLevels(Foretold):
     """One that drafts level by level."""
 
     def levels(self, context: Context) -> ForetoldLevels | None:
-        levels = super().levels(context)  # type: ignore[misc]
+        levels = super().levels(context)
         return None if levels is None else ForetoldLevels(self, levels, len(context.ids) - context.prompt_length)
 
 

@@ -42,9 +42,9 @@ def compose(
         assert draft is not None
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
-    parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
+    parts = parts_for(found, warp).using(draft_model=draft_model)
     if name in ("dflash", "dspark"):  # the drafters of other methods are untried here
-        parts = parts.using(drafter_weights=lambda kind: block_fill(found, kind).runtime())  # type: ignore[arg-type]
+        parts = parts.using(drafter_weights=lambda kind: block_fill(found, kind).runtime())
     return composed(name, values, parts)
 
 
@@ -52,7 +52,7 @@ def run(
     values: dict[str, Any], pair: Sequence[HybridTarget], warp: Warp, budget: int = LENGTH, name: str = "stree",
     prompt: Sequence[int] = PROMPT,
 ) -> Decoded:  # fmt: skip
-    return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
+    return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)
 
 
 @cache
@@ -77,8 +77,8 @@ class Audited(HybridSession):
         Audited.worst = max(Audited.worst, *map(float, apart))
         Audited.checked += 1
 
-    def prefill(self, ids: Sequence[int]):  # type: ignore[no-untyped-def]
-        self.keep = super().keep  # type: ignore[method-assign]  # a prompt is read in parts; audited are the steps
+    def prefill(self, ids: Sequence[int]):
+        self.keep = super().keep  # a prompt is read in parts; audited are the steps
         try:
             return super().prefill(ids)
         finally:

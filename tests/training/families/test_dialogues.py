@@ -1,10 +1,7 @@
 """The file of dialogues: turns of every kind, the target's own answers, nothing twice, and a resumed file goes on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,26 +24,26 @@ PREFIX, ANSWER, TURN = (1, 9, 3), (END, 5, 6), (7, 8)
 class Words:
     """A tokenizer with a token for every word it has met."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._ids: dict[str, int] = {}
 
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+    def __call__(self, text, add_special_tokens):
         return {"input_ids": [self._ids.setdefault(word, 20 + len(self._ids)) for word in text.split(" ")]}
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids):
         known = {number: word for word, number in self._ids.items()}
         return " ".join(known.get(number, f"w{number}") for number in ids)
 
 
 @pytest.fixture
-def assets() -> TargetAssets:
+def assets():
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     target = SimpleNamespace(model=model, tokenizer=Words(), device=torch.device("cpu"), name="tiny")
     return TargetAssets(target, model.get_input_embeddings().weight, Markers(PREFIX, TURN, END), ANSWER)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def small(monkeypatch, tmp_path):
     monkeypatch.setattr(dialogues, "LONGEST_ANSWER", 12)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
@@ -63,7 +60,7 @@ def asked(one: Author, number: int) -> list[Request]:
     return [request for request, _ in zip(one.requests(float("inf")), range(number), strict=False)]
 
 
-def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: TargetAssets) -> None:
+def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets):
     one = author(assets)
     rounds = 2 * data.HELD_OUT_EVERY
     kinds: Counter[str] = Counter()
@@ -81,7 +78,7 @@ def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: Ta
     assert {one.temperature for one in one.dialogues} == set(dialogues.TEMPERATURES)
 
 
-def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(assets: TargetAssets) -> None:
+def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(assets):
     one = author(assets)
     requests = one.requests(float("inf"))
     own = next(request for request in requests if request.tag.kind == "unprompted")
@@ -93,7 +90,7 @@ def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(assets: Tar
     assert next(requests).ids[: len(own.ids) + 1] != (*own.ids, 33)
 
 
-def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(assets: TargetAssets) -> None:
+def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(assets):
     sides = [Dialogue((50 + side, *ANSWER), (60 + side, END), 0.0, "chat", bool(side)) for side in (0, 1)]
     found = [request for request in asked(author(assets, sides), 800) if request.tag.kind == "multi-turn"]
     assert {request.tag.held_out for request in found} == {False, True}
@@ -103,7 +100,7 @@ def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(assets: Targe
         assert request.ids[: len(before)] == before and request.ids[-len(ANSWER) :] == ANSWER
 
 
-def test_passages_come_from_earlier_answers_of_the_same_side(assets: TargetAssets) -> None:
+def test_passages_come_from_earlier_answers_of_the_same_side(assets):
     texts = [" ".join(f"{word}{number}" for number in range(40)) + " end." for word in ("learned", "kept")]
     ids = [assets.target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     made = [Dialogue((50 + side, *ANSWER), (*ids[side], END), 0.0, "stories", bool(side)) for side in (0, 1)]
@@ -113,7 +110,7 @@ def test_passages_come_from_earlier_answers_of_the_same_side(assets: TargetAsset
     assert {side for side, (learned, kept) in quoting if kept} == {True}
 
 
-def test_a_turn_is_asked_again_a_few_times_and_warmer_and_what_is_reserved_never(assets: TargetAssets) -> None:
+def test_a_turn_is_asked_again_a_few_times_and_warmer_and_what_is_reserved_never(assets):
     found = asked(author(assets), 600)
     turns = [request.ids for request in found if not request.tag.asks]
     heats: dict[tuple[int, ...], list[float]] = {}
@@ -134,7 +131,7 @@ def test_a_turn_is_asked_again_a_few_times_and_warmer_and_what_is_reserved_never
     assert not {request.ids for request in again if not request.tag.asks} & set(turns[:200])
 
 
-def test_an_answer_that_was_given_before_is_dropped(assets: TargetAssets) -> None:
+def test_an_answer_that_was_given_before_is_dropped(assets):
     one = author(assets)
     first, second = [request for request in asked(one, 3) if not request.tag.asks][:2]
     answer = range(3000, 3050)
@@ -143,9 +140,7 @@ def test_an_answer_that_was_given_before_is_dropped(assets: TargetAssets) -> Non
 
 
 @pytest.mark.slow
-def test_the_file_grows_when_resumed_and_can_be_trained_on(
-    assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_grows_when_resumed_and_can_be_trained_on(assets, tmp_path, monkeypatch):
     monkeypatch.setattr(dialogues, "target_assets", lambda device: assets)
     path = tmp_path / "d.npz"
     sizes = []

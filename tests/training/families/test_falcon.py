@@ -1,14 +1,10 @@
 """The recipe of the block drafter on a tiny made-up world: what counts, what is shown, what it foresees."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.errors import ModelUnavailable
@@ -28,7 +24,7 @@ from tests.support.training.tiny_training import IDS, VOCAB
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockTraining]:
+def state(tmp_path_factory):
     """A training whose draft vocabulary lacks some of the answers' tokens."""
     with Patch.context() as patch:
         patch.setattr(features, "SUPPORT", 30)
@@ -41,7 +37,7 @@ def one_text(state: BlockTraining) -> tuple[BlockNet, DialogueFeatures, Labels]:
     return state.net, seen, labels_of(state.net, state.place, seen)
 
 
-def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary(state: BlockTraining) -> None:
+def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary(state):
     (net, seen, truth), model = one_text(state), tiny_llama(dtype=torch.float32, vocab=VOCAB)
     known = net.draft_ids.tolist()
     assert (truth.places + 3).tolist() == [at for at in range(seen.first, len(seen.tokens)) if int(seen.tokens[at]) in known]
@@ -50,7 +46,7 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, known].argmax(-1)), "of the drafted token"
 
 
-def test_a_target_without_gated_layers_is_refused(state: BlockTraining) -> None:
+def test_a_target_without_gated_layers_is_refused(state):
     odd = SimpleNamespace(base_model=SimpleNamespace(layers=[torch.nn.Linear(2, 2)]))
     with pytest.raises(ModelUnavailable, match="Llama-like"):
         start(state.net, odd, state.store.get(state.training[:2]))
@@ -61,7 +57,7 @@ class Oracle(BlockNet):
 
     unknown = -1
 
-    def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
+    def forward(self, tokens, features, phase=0):
         ahead = torch.cat((features[:, self.block :], features.new_zeros(1, self.block, features.shape[-1])), 1)
         return torch.where((tokens == self.unknown)[..., None], -ahead, ahead)
 
@@ -73,7 +69,7 @@ def certain(net: BlockNet, text: list[int]) -> SimpleNamespace:
     return SimpleNamespace(get=lambda numbers: [DialogueFeatures(tokens, read[:, None], 6)])
 
 
-def test_acceptance_by_level_counts_what_it_says(state: BlockTraining) -> None:
+def test_acceptance_by_level_counts_what_it_says(state):
     torch.manual_seed(0)
     head = torch.nn.functional.normalize(torch.randn(VOCAB, 32), dim=-1)
     net = Oracle(replace(state.net.config, draft_vocab=len(IDS)), torch.randn(VOCAB, 32), head, IDS)

@@ -1,12 +1,8 @@
 """The recipes of feature drafters on a tiny made-up world: what counts, what is read, and how it is measured."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +15,6 @@ from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress
 from specviz.training.families import feature
 from specviz.training.families.feature import (
-    FeatureTraining,
     acceptance_figures,
     batches,
     unroll,
@@ -32,7 +27,7 @@ from tests.support.training.tiny_training import VOCAB, dialogues
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FeatureTraining]:
+def once(tmp_path_factory):
     """EAGLE-3's training with a draft vocabulary that lacks some of the answers' tokens."""
     with Patch.context() as patch:
         patch.setattr(features, "SUPPORT", 30)
@@ -40,12 +35,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FeatureTraining]:
 
 
 @pytest.fixture
-def one(once: FeatureTraining) -> FeatureTraining:
+def one(once):
     """The same, to be changed by a test."""
     return copy.copy(once)
 
 
-def test_a_resumed_training_goes_on_in_the_same_round(one: FeatureTraining) -> None:
+def test_a_resumed_training_goes_on_in_the_same_round(one):
     one.progress = Progress(updates=3)
     whole = [number for batch in islice(batches(one.training, one.settings), 3) for number in batch]
     assert one.visited() == whole and len(whole) == 24
@@ -54,25 +49,25 @@ def test_a_resumed_training_goes_on_in_the_same_round(one: FeatureTraining) -> N
     assert later[:24] == whole and sorted(later) == sorted(one.training)
 
 
-def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(one: FeatureTraining) -> None:
+def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(one):
     told = one.dialogues = replace(one.dialogues, kind=np.arange(len(one.dialogues)) % len(KINDS))
     one.held_out, one.progress = data.greedy_only(told, one.held_out), Progress(updates=9)
     measured: list[int] = []
-    one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}  # type: ignore[func-returns-value]
+    one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}
     one.measure()
     known = set(measured) & set(one.training)
     assert known and {float(told.temperature[number]) for number in known} == {0.0}
     assert {KINDS[int(told.kind[number])] for number in known} <= set(REPORTED)
 
 
-def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has(one: FeatureTraining) -> None:
+def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has(one):
     known = set(one.net.draft_ids.tolist())
     seen = next(seen for seen in one.store.get(one.training[:20]) if not set(seen.tokens[seen.first :].tolist()) <= known)
 
-    def value(changed: DialogueFeatures) -> float:
+    def value(changed):
         return float(one.loss(changed, torch.Generator().manual_seed(1), 1.0).detach())
 
-    def changed(places: torch.Tensor) -> DialogueFeatures:
+    def changed(places):
         """With another thought of the target's at these places, where nothing but the wanted distributions is read."""
         features = seen.features.clone()
         features[places, -1] = features[places, -1].roll(1, -1)
@@ -86,7 +81,7 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has(one: Featu
         assert moved == (place in counted), place
 
 
-def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one: FeatureTraining) -> None:
+def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one):
     numbers, rows = one.held_out[:2], []
     for seen in one.store.get(numbers):
         fused = seen.features[:, feature.EAGLE3_TAPS].flatten(1)
@@ -100,7 +95,7 @@ def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one: Featu
     assert found["tree"] > found["tau"] > 1
 
 
-def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
+def test_greedy_answers_of_the_reported_kinds_take_turns():
     made = dialogues()
     kind = np.array([number * 7 % len(KINDS) for number in range(len(made))])
     told = replace(made, kind=kind)
@@ -114,7 +109,7 @@ def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dtype) -> None:
+def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype):
     model = tiny_llama(dtype=dtype, vocab=VOCAB)
     wanted = model.base_model.layers[-1].mlp.down_proj.weight.clone()
     if pack(model):
@@ -122,7 +117,7 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dty
     assert torch.equal(feature.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
 
 
-def test_a_block_needs_a_token_to_predict(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_block_needs_a_token_to_predict(tmp_path, monkeypatch):
     """An unprompted answer of one token has no anchor, alone or beside others, and training goes on."""
     one = begun("dspark", tmp_path, monkeypatch)
     seen = one.store.get(one.training[:1])[0]

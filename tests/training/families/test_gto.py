@@ -1,7 +1,5 @@
 """Trees grown together equal those that drafting grows, and their rewards are what the target says."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -39,7 +37,7 @@ def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, .
 
 
 @torch.no_grad()
-def test_rewards_are_what_the_target_says_of_each_path() -> None:
+def test_rewards_are_what_the_target_says_of_each_path():
     seen, text = store().get([3])[0], store().get([3])[0].tokens.tolist()
     starts = torch.tensor([7, 8, 10, 24, 25, 30])  # two groups of eight, and one that begins in between
     forests = [grow_trees(drafter(noise=noise), seen.tokens, features(seen), starts, DEEP) for noise in (0.0, 0.5)]
@@ -54,7 +52,7 @@ def test_rewards_are_what_the_target_says_of_each_path() -> None:
 
 
 @torch.no_grad()
-def test_training_grows_the_trees_that_drafting_grows() -> None:
+def test_training_grows_the_trees_that_drafting_grows():
     net, seen = drafter(noise=0.4, ids=SOME_IDS), store().get([3])[0]
     starts = [6, 7, 19, 40]
     trees = grow_trees(net, seen.tokens, features(seen), torch.tensor(starts), DEEP)

@@ -1,7 +1,5 @@
 """Making image models: what they draw and learn, in which order, their codes and how these look, and what is never learned."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ def logits(net: Any, prompts: torch.Tensor, codes: torch.Tensor) -> torch.Tensor
 
 
 @torch.no_grad()
-def test_drawing_with_guidance_draws_from_the_guided_distribution() -> None:
+def test_drawing_with_guidance_draws_from_the_guided_distribution():
     net, prompts = model(), torch.tensor([[1, 7, 9, 2], [1, 4, 4, 2]])
     net.model.generation_head.vision_head.weight.mul_(1e6)  # the likeliest code is all there is
     found = draw(net, prompts, torch.tensor([[1, 0, 0, 2]] * 2), GRID * GRID, 2.0, seed=0)
@@ -43,7 +41,7 @@ def test_drawing_with_guidance_draws_from_the_guided_distribution() -> None:
         assert torch.equal(found[:, place], guided((one, other), 2.0).argmax(-1))
 
 
-def test_what_is_learned_is_the_true_code_whatever_was_read() -> None:
+def test_what_is_learned_is_the_true_code_whatever_was_read():
     net, (prompts, codes) = model(), prompts_and_codes()
     net.model.generation_head.vision_head.weight.data.mul_(2000)  # or every code would be as likely as any other
     read = codes.flip(0)
@@ -54,7 +52,7 @@ def test_what_is_learned_is_the_true_code_whatever_was_read() -> None:
     assert torch.equal(loss(net, prompts, codes, codes), loss(net, prompts, codes))
 
 
-def test_held_out_concepts_are_held_out_in_every_style() -> None:
+def test_held_out_concepts_are_held_out_in_every_style():
     rows = {style: number for number, style in enumerate(emoji.STYLES)}
     concepts = [emoji.Concept(f"1f{number:03x}", "x", (), 3, rows) for number in range(2000)]
     share = sum(one.held_out for one in concepts) / len(concepts)
@@ -64,7 +62,7 @@ def test_held_out_concepts_are_held_out_in_every_style() -> None:
     assert len(learning) + len(kept_out) == 2000 and not {one.code for one in learning} & {one.code for one in kept_out}
 
 
-def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch) -> None:
+def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     folder = tmp_path / "files" / "emoji"
     folder.mkdir(parents=True)
@@ -74,14 +72,14 @@ def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch) -> No
     assert (folder / (emoji.NAMES.file + ".corrupt")).exists()
 
 
-def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
+def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
     with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
         emoji.fetch_package(emoji.NAMES)
 
 
-def test_a_codebook_has_the_fixed_patches_then_real_ones() -> None:
+def test_a_codebook_has_the_fixed_patches_then_real_ones():
     generator = torch.Generator().manual_seed(0)
     centres = 4 * torch.randn(image_codebook.CODES - 2, 12, generator=generator)
     points = (centres[:, None] + 0.01 * torch.randn(len(centres), 3, 12, generator=generator)).flatten(0, 1)
@@ -93,14 +91,14 @@ def test_a_codebook_has_the_fixed_patches_then_real_ones() -> None:
     assert (nearest < 0.5).float().mean() > 0.7
 
 
-def test_pixels_become_patches_in_reading_order() -> None:
+def test_pixels_become_patches_in_reading_order():
     pixels = torch.arange(48.0).view(1, 3, 4, 4)
     rows = emoji.patch_rows(pixels)
     assert rows.shape == (1, 4, 12)
     assert torch.equal(rows[0, 1].view(2, 2, 3), pixels[0, :, :2, 2:].permute(1, 2, 0))
 
 
-def test_free_prompts_name_the_concept_in_its_own_words() -> None:
+def test_free_prompts_name_the_concept_in_its_own_words():
     concept = emoji.Concept("1f40d", "snake", ("serpent", "zodiac"), 3, {})
     asked = {emoji.free_prompt(concept, "white", np.random.default_rng(seed)) for seed in range(60)}
     known = {"a", "the", "snake", "serpent", "zodiac"}

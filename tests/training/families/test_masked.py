@@ -1,7 +1,5 @@
 """How far a masked language model's blocks agree with held-out answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from tests.support.training.tiny_training import MARKERS, dialogues
 
 
 @pytest.mark.slow
-def test_agreement_counts_blocks_by_hand() -> None:
+def test_agreement_counts_blocks_by_hand():
     made, told = state_of(), dialogues(120)
     taught(made, 50)
     learned = made.model

@@ -1,7 +1,5 @@
 """Heads that see further ahead: their loss, their linear start, and the tree that is fitted to them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -29,7 +27,7 @@ def network() -> ParallelNet:
     return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, None)
 
 
-def test_ranks_are_places_in_each_heads_own_list() -> None:
+def test_ranks_are_places_in_each_heads_own_list():
     net, kept = network(), store()
     ranks = medusa.ranks(net, kept, [4])
     seen = kept.get([4])[0]
@@ -42,8 +40,8 @@ def test_ranks_are_places_in_each_heads_own_list() -> None:
 
 
 def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     given = inputs((0, 1, 2), torch.arange(VOCAB), count=200)
     kept = given.store
     medusa.start(net := network(), kept, given.training[:12])
@@ -58,7 +56,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
         assert acceptance.figures(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen() -> None:
+def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen():
     """As far as its own card says: that is a mean over sixty answers, among which it varies by half a token."""
     tree = CalibratedTree.load(TREES / "medusa.json")
     measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])

@@ -1,7 +1,5 @@
 """OWL's recipe on a tiny target: the probe is taught first and then stays, and each stage resumes where it stopped."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ SETTINGS = Schedule(minutes=0.03, every=1e-9, decay=0.02, patience=8, batch=8)
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     """Windows as short as the tiny answers, and a network no wider than the target."""
     short_windows(monkeypatch)
     monkeypatch.setattr(owl, "ANSWERED", 4)
@@ -37,7 +35,7 @@ def weights(state: OwlTraining) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in state.net.named_parameters()}
 
 
-def test_the_probe_is_taught_alone_and_then_stays() -> None:
+def test_the_probe_is_taught_alone_and_then_stays():
     state = state_of()
     state.begin()
     before = weights(state)
@@ -51,7 +49,7 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
     assert state.measure().keys() >= {"tau", "tau_without_probe", "first1"}
 
 
-def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dialogues_that_are_all_too_short_are_refused(monkeypatch):
     monkeypatch.setattr(owl, "LENGTH", 500)
     with pytest.raises(BadInput, match="No dialogue has 500 tokens, 4 of them in the answer"):
         owl.Windows(dialogues(), MARKERS, [1, 2])

@@ -1,9 +1,5 @@
 """Drafters for pictures: what each is shown and learns from, on a tiny target."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +26,7 @@ JOB = Job(recipes()["vlm_eagle"], "cpu", 0.02, False)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory):
     """A tiny target with opinions, as it ships."""
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +40,7 @@ def stored(taps: tuple[int, ...], shown: str) -> tuple[Learner, PictureStore, An
 
 
 @pytest.mark.slow
-def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> None:
+def test_answers_are_written_once_and_held_out_scenes_are_greedy(home):
     _, store, spoken = stored((LAYERS,), WORDS)
     assert isinstance(spoken, PictureDialogues)
     training, held_out = spoken.split()
@@ -57,7 +53,7 @@ def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_store_shows_each_drafter_its_part_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_shows_each_drafter_its_part_of_the_prompt(monkeypatch):
     monkeypatch.setattr(making, "KEEP", 0.25)
     learner, every, spoken = stored((0, 2, LAYERS), ALL)
     whole = every.get([0])[0]
@@ -71,7 +67,7 @@ def test_a_store_shows_each_drafter_its_part_of_the_prompt(monkeypatch: pytest.M
     assert torch.equal(some.features[-1, 2], whole.features[-1, 2])
 
 
-def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypatch):
     monkeypatch.setattr(making, "KEEP", 0.5)
     learner, every, spoken = stored(tuple(range(LAYERS + 1)), ALL)
     whole = every.get([1])[0]
@@ -84,7 +80,7 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypat
 
 
 @torch.no_grad()
-def test_acceptance_is_chain_drafting_by_hand() -> None:
+def test_acceptance_is_chain_drafting_by_hand():
     learner, store, spoken = stored((0, LAYERS), ALL)
     net = making.network(learner, store, [0, 1, 2, 3])
     numbers = spoken.split()[1][:3]

@@ -1,7 +1,5 @@
 """Scenes and what is said about them: true, unambiguous, and partly kept out of training."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -15,7 +13,7 @@ from specviz.training.families.scenes_words import NUMBERS, Exchange, Speaker, a
 SEEDS = range(150)
 
 
-def test_pictures_show_every_thing_where_it_is_said_to_be() -> None:
+def test_pictures_show_every_thing_where_it_is_said_to_be():
     for seed in range(40):
         scene = scenes.compose(seed)
         picture = scenes.draw(scene).astype(int)
@@ -29,7 +27,7 @@ def test_pictures_show_every_thing_where_it_is_said_to_be() -> None:
             assert (np.abs(there - ground).sum(-1) > 25).mean() > 0.2
 
 
-def test_things_are_well_inside_their_region_and_overlap_plainly_or_not_at_all() -> None:
+def test_things_are_well_inside_their_region_and_overlap_plainly_or_not_at_all():
     for seed in SEEDS:
         things = scenes.compose(seed).things
         assert [thing.region for thing in things] == sorted({thing.region for thing in things})
@@ -39,7 +37,7 @@ def test_things_are_well_inside_their_region_and_overlap_plainly_or_not_at_all()
                 assert scenes.gap(one, other) > 1 or scenes.gap(one, other) < -6
 
 
-def test_what_is_held_out_never_comes_up_in_training() -> None:
+def test_what_is_held_out_never_comes_up_in_training():
     for seed in SEEDS:
         scene = scenes.compose(seed)
         assert not scenes.new_combination(scene) and not scenes.new_drawing(scene)
@@ -49,7 +47,7 @@ def test_what_is_held_out_never_comes_up_in_training() -> None:
         assert not scenes.new_combination(held_out(FRESH, number)) and not scenes.new_drawing(held_out(FRESH, number))
 
 
-def test_descriptions_say_every_thing_with_its_place() -> None:
+def test_descriptions_say_every_thing_with_its_place():
     for seed in SEEDS:
         scene = scenes.compose(seed)
         text = Speaker(scene, np.random.default_rng(seed)).describe().answer
@@ -71,7 +69,7 @@ def placed_things(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(0, 150, 10))
-def test_answers_about_sides_places_and_numbers_are_true(seed: int) -> None:
+def test_answers_about_sides_places_and_numbers_are_true(seed):
     scene = scenes.compose(seed)
     speaker = Speaker(scene, np.random.default_rng(seed))
     by_name = {name: thing for name, thing in zip(speaker.names, scene.things, strict=True) if name}
@@ -91,13 +89,13 @@ def test_answers_about_sides_places_and_numbers_are_true(seed: int) -> None:
             assert NUMBERS[len(scene.things)] in answer
 
 
-def test_figures_count_what_is_right_word_for_word() -> None:
+def test_figures_count_what_is_right_word_for_word():
     truth = exchanges(held_out(FRESH, 0), 3)[1:]
     assert set(figures([GradedAnswer(one, one.answer) for one in truth]).values()) == {1}
     assert figures([GradedAnswer(one, "At the top there is a zebra.") for one in truth])["questions"] == 0
 
 
-def test_what_was_looked_at_is_not_what_was_asked() -> None:
+def test_what_was_looked_at_is_not_what_was_asked():
     asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "A cat on the left.")
     assert GradedAnswer(asked, asked.spoken).right and GradedAnswer(asked, asked.answer).right
     assert GradedAnswer(asked, "A fox at the top. The cat is left of the dog.").right

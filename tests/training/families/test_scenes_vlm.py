@@ -1,8 +1,5 @@
 """Teaching the small vision-language model: conversations in one row do not mix, and each part has its weight."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +28,7 @@ GRID = 8
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
+def tokenizer():
     return train_tokenizer(60, 600)
 
 
@@ -49,7 +46,7 @@ def some(tokenizer: Any, count: int = 3) -> Batch:
     return batch_of([scenes.compose(seed) for seed in range(count)], Writer(tokenizer), GRID, 3)
 
 
-def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer: Any) -> None:
+def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer):
     learner, batch = opened(tokenizer), some(tokenizer)
     with torch.no_grad():
         visual = learner.visual_tokens(batch.pixels)
@@ -72,11 +69,11 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
 
 def state_of(tokenizer: Any) -> ScenesTraining:
     state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2))
-    state.measure = lambda: {"stage": float(state.in_second_stage)}  # type: ignore[method-assign]
+    state.measure = lambda: {"stage": float(state.in_second_stage)}
     return state
 
 
-def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> None:
+def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer):
     made, parts = state_of(tokenizer), [some(tokenizer)]
     before = {name: value.detach().clone() for name, value in made.learner.named_parameters()}
     made.apply(made.learn_from(parts), 0.01)
@@ -89,7 +86,7 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> 
     assert any("embed_tokens" in name for name in moved) and any("layers.1.mlp.gate_proj" in name for name in moved)
 
 
-def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: Any, tmp_path: Path) -> None:
+def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer, tmp_path):
     learner = opened(tokenizer)
     write_model(tmp_path / "m.safetensors", learner.model, tokenizer.backend_tokenizer, {})
     loaded = vision_language.load_scenes(tmp_path / "m.safetensors", torch.float32, torch.device("cpu"))
@@ -117,7 +114,7 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
 
 
 @pytest.mark.model
-def test_the_model_that_ships_answers_most_of_what_it_is_asked() -> None:
+def test_the_model_that_ships_answers_most_of_what_it_is_asked():
     model, own = load(WEIGHTS / "scenes_vlm.safetensors")
     found = figures(ask(Learner(model), own, FRESH, range(40, 56), 4))
     assert found["questions"] > 0.5 and found["colour"] > 0.6

@@ -1,7 +1,5 @@
 """The state-space recipes: where they start, what they lose, and that the data is what it says."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -34,7 +32,7 @@ SETTINGS = Schedule(minutes=0.02, batch=2)
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     monkeypatch.setattr(recipe, "LENGTH", CHUNK)
 
 
@@ -48,7 +46,7 @@ def state_of(model: Any, settings: Schedule = SETTINGS) -> StateSpaceTraining:
     return StateSpaceTraining(model, Split(spoken(), spoken(2)), partial(next_token_loss, model), settings)
 
 
-def test_the_shipped_shapes_are_small_and_start_calm() -> None:
+def test_the_shipped_shapes_are_small_and_start_calm():
     target, draft = new_model(target_config(2048)), new_model(draft_config(2048))
     counts = [sum(weight.numel() for weight in model.parameters()) for model in (target, draft)]
     assert counts == [2_849_306, 480_280]
@@ -60,7 +58,7 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
         assert torch.allclose(F.normalize(x, dim=-1), F.normalize(alone, dim=-1), atol=1e-4), "layers are silent at first"
 
 
-def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
+def test_a_drafter_that_is_its_teacher_has_nothing_to_learn():
     teacher = hybrid(dtype=torch.float32).requires_grad_(True)
     tokens = torch.from_numpy(np.stack([next(rows(spoken(), CHUNK, np.random.default_rng(0)))]))
     assert abs(float(distillation_loss(teacher, teacher, tokens))) < 1e-3
@@ -70,7 +68,7 @@ def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
     assert state_of(other).agreement(teacher, 2)["top1"] < 0.9
 
 
-def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole() -> None:
+def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole():
     texts = [np.arange(100 * number, 100 * number + 5 + number) for number in range(6)]
     stream = rows(texts, 20, np.random.default_rng(1))
     whole: set[int] = set()
@@ -81,11 +79,11 @@ def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole() -> None:
     assert whole == set(range(6)), "the last token of each was seen"
 
 
-def test_looping_answers_are_left_out() -> None:
+def test_looping_answers_are_left_out():
     assert loops([1, 2, 3] * 20) and not loops(list(range(40))) and not loops([1, 2])
 
 
-def test_the_tokenizer_spells_any_text_and_knows_its_markers() -> None:
+def test_the_tokenizer_spells_any_text_and_knows_its_markers():
     made = small_tokenizer([f"{START}user\nthe sky the sky{END}"] * 3, 300)
     for text in ("the sky", "Öl £ 日本 🙂\n", f"{START}user\nx{END}"):
         assert made.decode(made.encode(text).ids, skip_special_tokens=False) == text

@@ -1,14 +1,12 @@
 """On a Space that lends its GPU, a run crosses to another process: its events, its refusals and its stop."""
 
-from __future__ import annotations
-
 import base64
 import io
 import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -32,15 +30,15 @@ REQUEST = Request(method="stand", prompt="Say something.", target="scenes-vlm")
 class Lender:
     """Stands in for the package ``spaces``: what crosses is copied, as it is between two processes."""
 
-    def __init__(self, quota: str = "") -> None:
+    def __init__(self, quota=""):
         self.quota = quota
         self.closed = False
 
-    def GPU(self, duration: int) -> Callable[[Any], Any]:
+    def GPU(self, duration):
         assert duration > 0
         return lambda task: lambda *given: self.crossing(task, *given)
 
-    def crossing(self, task: Any, *given: Any) -> Iterator[Any]:
+    def crossing(self, task, *given):
         if self.quota:
             raise gr.Error(self.quota)
         try:
@@ -55,7 +53,7 @@ def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any, took: deq
     """The way to run on a Space, its GPU and its engine replaced."""
     monkeypatch.setitem(sys.modules, "spaces", lender)
     run = types.ModuleType("specviz.pipeline.runner")
-    run.stream = stream  # type: ignore[attr-defined]
+    run.stream = stream
     monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", run)
     return engine.borrowed(deque() if took is None else took)
 
@@ -69,13 +67,13 @@ def events(run: engine.Stream, cancel: Stop | None = None) -> Iterator[Any]:
     return run(REQUEST, Memory(), cancel or Stop(), lambda message, share: None)
 
 
-def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_crosses_whole(monkeypatch):
     took = deque[float]()
     found = list(events(lent(monkeypatch, Lender(), replay, took)))
     assert found == list(replay(REQUEST)) and len(took) == 1
 
 
-def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch):
     lender, cancel = Lender(), Stop()
     found = []
     for event in events(lent(monkeypatch, lender, replay), cancel):
@@ -92,7 +90,7 @@ def draw(request: Request, cancel: threading.Event) -> Iterator[Any]:
     yield from (trace.run, *trace.steps, trace.end)
 
 
-def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch):
     """The model stayed with the GPU: finished rows come from the steps, the codes of the row begun are plain squares."""
     cancel, found = Stop(), []
     for event in events(lent(monkeypatch, Lender(), draw), cancel):
@@ -106,7 +104,7 @@ def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.Mo
     assert shown.shape == target.shape and not (shown[: 3 * side] == 238).all() and (shown[4 * side :] == 238).all()
 
 
-def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch):
     lender, now = Lender(), [0.0]
     cancel = Stop(lambda: (60.0, "A run has 60 s here."), lambda: now[0])
     found = []
@@ -118,8 +116,8 @@ def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.Monk
     assert (end.reason, end.message, len(found)) == ("time_limit", "A run has 60 s here.", 5)
 
 
-def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(request: Request, cancel: threading.Event) -> Iterator[Any]:
+def test_a_refusal_keeps_its_words(monkeypatch):
+    def refuse(request, cancel):
         raise BadInput("The prompt is too long; shorten it.")
         yield
 
@@ -127,20 +125,20 @@ def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
         list(events(lent(monkeypatch, Lender(), refuse)))
 
 
-def test_a_used_up_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_used_up_quota_is_told(monkeypatch):
     with pytest.raises(SpecvizError, match="quota"):
         list(events(lent(monkeypatch, Lender("Your quota is used up. Come back tomorrow."), replay)))
 
 
-def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monkeypatch):
     happened: list[str] = []
 
-    def prepared(name: str, progress: engine.Progress) -> None:
+    def prepared(name, progress):
         progress(f"Fetching {name}", 0.5)
 
     monkeypatch.setattr("specviz.models.hub.in_subprocess.load_in_subprocess", prepared)
 
-    def seen(request: Request, cancel: threading.Event) -> Iterator[Any]:
+    def seen(request, cancel):
         happened.append("on the GPU")
         yield from replay(request)
 
@@ -154,15 +152,15 @@ def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monk
     ]  # fmt: skip
 
 
-def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch):
     limits: list[float] = []
 
     class Timed(Lender):
-        def GPU(self, duration: int) -> Callable[[Any], Any]:
+        def GPU(self, duration):
             limits.append(duration)
             return super().GPU(duration)
 
-    def spent(request: Request, cancel: Stop) -> Iterator[Any]:
+    def spent(request, cancel):
         cancel.begin()
         began = cancel._since
         for seconds in (0, 39, 41):
@@ -171,7 +169,7 @@ def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch: pytest.M
         yield from replay(request)
 
     class Here(Timed):
-        def crossing(self, task: Any, *given: Any) -> Iterator[Any]:
+        def crossing(self, task, *given):
             yield from task(*given)
 
     list(events(lent(monkeypatch, Here(), spent)))

@@ -1,11 +1,8 @@
 """A live run: it waits, streams, keeps what it wrote, and gives its place back however it ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -16,12 +13,10 @@ from specviz.engine.stop import Stop, computing, waiting
 from specviz.errors import SpecvizError
 from specviz.pipeline.request import Request
 from specviz.trace import store
-from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
 from specviz.ui import access
 from specviz.ui.access import Caller, PageSession
 from specviz.ui.stream import live
-from specviz.ui.stream.engine import Progress
 from specviz.ui.stream.live import Frame, Live, RunQueue
 from specviz.ui.stream.sse import EventStreams
 from tests.support.fakes.ui import FakeEngine, Refused
@@ -36,13 +31,13 @@ class Room:
     engine: FakeEngine
     waiting: int = 2
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.queue = RunQueue(self.waiting)
         self.store = TraceStore()
         self.streams = EventStreams(self.store)
         self.live = Live(self.engine, self.queue, self.streams)
 
-    def free(self) -> bool:
+    def free(self):
         """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
         ticket = self.queue.join()
         try:
@@ -51,7 +46,7 @@ class Room:
             ticket.leave()
 
 
-def test_a_run_streams_and_its_file_is_kept() -> None:
+def test_a_run_streams_and_its_file_is_kept():
     room = Room(FakeEngine(steps=8))
     frames = list(room.live.run(PageSession(), REQUEST))
     last = frames[-1]
@@ -61,14 +56,14 @@ def test_a_run_streams_and_its_file_is_kept() -> None:
     assert room.free()
 
 
-def test_the_page_is_told_how_the_run_is_and_never_its_lines() -> None:
+def test_the_page_is_told_how_the_run_is_and_never_its_lines():
     frames = list(Room(FakeEngine(steps=40, pace=0.01)).live.run(PageSession(), REQUEST))
     feeds = [frame.feed or "" for frame in frames]
     assert all(feed.count("\n") == 1 and '"seq":' not in feed for feed in feeds)
     assert len(frames) <= 6 and ['"follow":true' in feed for feed in feeds] == [frame.begun for frame in frames]
 
 
-def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped() -> None:
+def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped():
     room, page = Room(FakeEngine(steps=3, before_baseline=0.4)), PageSession()
     frames = list(room.live.run(page, REQUEST))
     assert [frame.timing for frame in frames if frame.trace and frame.trace.end] == [True, False]
@@ -81,7 +76,7 @@ def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_sto
     assert '"baseline":""' in (stopped[-1].feed or "")
 
 
-def test_no_line_can_be_read_before_there_is_a_step_to_show() -> None:
+def test_no_line_can_be_read_before_there_is_a_step_to_show():
     """The stage keeps the run that is on it until this one's first line comes, so that has to bring a step along."""
     room, before = Room(FakeEngine(steps=3, pace=0.1)), 0
     for frame in room.live.run(PageSession(), REQUEST):
@@ -92,7 +87,7 @@ def test_no_line_can_be_read_before_there_is_a_step_to_show() -> None:
     assert before
 
 
-def test_a_run_stopped_before_its_first_step_leaves_nothing_behind() -> None:
+def test_a_run_stopped_before_its_first_step_leaves_nothing_behind():
     room, page = Room(FakeEngine(pace=60.0, reading=("Reading the prompt: 5 of 9 tokens", 0.5))), PageSession()
     frames = []
     for frame in room.live.run(page, REQUEST):
@@ -103,7 +98,7 @@ def test_a_run_stopped_before_its_first_step_leaves_nothing_behind() -> None:
     assert len(room.store._entries) == 0 and room.free()
 
 
-def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
+def test_a_stop_ends_the_run_and_keeps_its_steps():
     room, page = Room(FakeEngine(steps=400, pace=0.02)), PageSession()
     last: Frame | None = None
     for frame in room.live.run(page, REQUEST):
@@ -114,7 +109,7 @@ def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
     assert room.engine.cancelled == 1 and room.free()
 
 
-def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
+def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up():
     room, page = Room(FakeEngine()), PageSession()
     other = room.queue.join()
     frames = room.live.run(page, REQUEST)
@@ -126,7 +121,7 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
     assert room.free()
 
 
-def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch):
     monkeypatch.setattr(access, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: False)))
@@ -134,7 +129,7 @@ def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monke
     assert room.engine.begun == 0 and len(room.store._entries) == 0 and room.free()
 
 
-def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch):
     monkeypatch.setattr(access, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine()), [True]
     room.queue.join()
@@ -146,7 +141,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
     assert room.queue.behind == 0 and room.engine.begun == 0
 
 
-def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch):
     monkeypatch.setattr(access, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine(steps=2, pace=1.5)), [True]
     for frame in room.live.run(PageSession(), REQUEST, Caller(hears=lambda: there[0])):
@@ -154,13 +149,13 @@ def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest
     assert room.free() and room.engine.cancelled == 1
 
 
-def test_a_run_starts_once_its_reader_is_there() -> None:
+def test_a_run_starts_once_its_reader_is_there():
     room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: next(looks, True))))
     assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
 
 
-def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
+def test_a_run_over_its_time_ends_with_what_it_has_and_says_why():
     list(
         Room(FakeEngine(steps=2)).live.run(PageSession(), REQUEST)
     )  # what a first run imports is no part of the second one's time
@@ -172,7 +167,7 @@ def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
     assert len(last.trace.steps) < 400 and room.free()
 
 
-def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch):
     monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
     first = room.queue.join()
@@ -187,7 +182,7 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     assert "limited to 32 tokens instead of 96" in trace.run.warnings[-1]
 
 
-def test_the_limit_follows_how_many_wait() -> None:
+def test_the_limit_follows_how_many_wait():
     room = Room(FakeEngine(), waiting=live.CROWD + 1)
     assert room.live.limit()[0] == math.inf
     room.live.seconds = 120
@@ -198,7 +193,7 @@ def test_the_limit_follows_how_many_wait() -> None:
     assert room.live.limit()[0] == 120.0
 
 
-def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch):
     monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
     monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
     room = Room(FakeEngine(steps=2))
@@ -211,7 +206,7 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
     frames.close()
 
 
-def test_a_full_line_changes_nothing() -> None:
+def test_a_full_line_changes_nothing():
     room, page = Room(FakeEngine(), waiting=0), PageSession()
     room.queue.join()
     with pytest.raises(SpecvizError):
@@ -219,7 +214,7 @@ def test_a_full_line_changes_nothing() -> None:
     assert page.cancel is None and len(room.store._entries) == 0
 
 
-def test_a_run_that_breaks_off_keeps_its_steps() -> None:
+def test_a_run_that_breaks_off_keeps_its_steps():
     room = Room(FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=5))
     last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The disk is full; make room."
@@ -227,7 +222,7 @@ def test_a_run_that_breaks_off_keeps_its_steps() -> None:
     assert last.feed is not None and "The disk is full" in last.feed
 
 
-def test_a_second_run_of_a_page_ends_the_first() -> None:
+def test_a_second_run_of_a_page_ends_the_first():
     room, page = Room(FakeEngine(steps=600, pace=0.01)), PageSession()
     first = room.live.run(page, REQUEST)
     begun = next(first)
@@ -238,11 +233,11 @@ def test_a_second_run_of_a_page_ends_the_first() -> None:
     assert room.engine.most_running == 1
 
 
-def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -> None:
+def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait():
     """An engine that fetches a model until it is told that it may not."""
     wanted = threading.Event()
 
-    def fetching(request: Request, memory: object, cancel: threading.Event, progress: Progress) -> Iterator[Run]:
+    def fetching(request, memory, cancel, progress):
         while True:
             progress("Fetching", None)
             wanted.set()
@@ -250,7 +245,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
         yield from ()
 
     room = Room(FakeEngine())
-    room.live = Live(fetching, room.queue, room.streams, preparing=0.2)  # type: ignore[arg-type]
+    room.live = Live(fetching, room.queue, room.streams, preparing=0.2)
     frames: list[Frame] = []
     thread = threading.Thread(target=lambda: frames.extend(room.live.run(PageSession(), REQUEST)))
     thread.start()
@@ -267,7 +262,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
 def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
     """An engine whose thread hears of no stop: it computes, or waits for a network, before its first step or behind it."""
 
-    def stream(request: Request, memory: Any, cancel: threading.Event, progress: Any) -> Generator[Any, None, None]:
+    def stream(request, memory, cancel, progress):
         progress("Starting the engine", None)
         steps = FakeEngine(steps=2)(request, memory, Stop(), lambda message, share: None)
         with computing(lock, progress):
@@ -285,7 +280,7 @@ def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
 
 @pytest.mark.parametrize("kind", ["network", "computing", "network behind a step", "computing behind a step"])
 @pytest.mark.parametrize("end", ["stop", "limit", "left"])
-def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind, end, monkeypatch):
     monkeypatch.setattr(live, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(live, "LOOK_SECONDS", 0.1)
     room, page, wait, lock = Room(FakeEngine()), PageSession(), threading.Event(), threading.Lock()
@@ -298,7 +293,7 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end:
         frames.close()
     elif end == "limit":
         room.live.seconds = 0.001
-        page.cancel.begin()  # type: ignore[union-attr]
+        page.cancel.begin()
     else:
         page.stop()
     shown += list(frames)
@@ -331,7 +326,7 @@ def open_event() -> threading.Event:
     return event
 
 
-def test_stopping_is_said_at_once() -> None:
+def test_stopping_is_said_at_once():
     wait, room, page = threading.Event(), Room(FakeEngine()), PageSession()
     room.live.stream = deaf("network", wait, threading.Lock())
     frames = room.live.run(page, REQUEST)
@@ -350,13 +345,13 @@ def test_stopping_is_said_at_once() -> None:
         ({"begun": True, "failure": 'broke\n{"kind":"end"}'}, {"follow": True, "error": 'broke\n{"kind":"end"}'}),
     ],
 )
-def test_a_live_run_is_one_line_that_says_how_it_is_now(state: dict[str, Any], said: dict[str, object]) -> None:
+def test_a_live_run_is_one_line_that_says_how_it_is_now(state, said):
     run = 'a"\n{"kind":"run"}'
     (line,) = Frame(Stop(), run, **state).feed.splitlines()
     assert json.loads(line) == {"kind": "stage", "mode": "live", "run": run, "baseline": "", **said}
 
 
-def test_first_come_first_served() -> None:
+def test_first_come_first_served():
     line = RunQueue(waiting=2)
     first, second, third = line.join(), line.join(), line.join()
     assert [len(one.ahead) for one in (first, second, third)] == [0, 1, 2]
@@ -365,7 +360,7 @@ def test_first_come_first_served() -> None:
     assert second.wait(0) and third.ahead == [second]
 
 
-def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
+def test_a_full_line_says_how_many_wait_and_what_to_do():
     line = RunQueue(waiting=1)
     line.join()
     waiting = line.join()
@@ -375,7 +370,7 @@ def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
     assert len(line.join().ahead) == 1
 
 
-def test_whoever_gives_up_lets_the_next_one_through() -> None:
+def test_whoever_gives_up_lets_the_next_one_through():
     line = RunQueue(waiting=4)
     first, second, third = line.join(), line.join(), line.join()
     second.leave()
@@ -387,11 +382,11 @@ def test_whoever_gives_up_lets_the_next_one_through() -> None:
 class Clock:
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
+def test_the_wait_is_told_by_how_long_recent_runs_took():
     clock = Clock()
     line = RunQueue(waiting=4, clock=clock)
     first, second, third = line.join(), line.join(), line.join()
@@ -412,7 +407,7 @@ def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
     assert third.seconds is None, "none took as long, so nobody can know"
 
 
-def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:
+def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations():
     line = RunQueue(waiting=4)
     line.join().leave()
     line.join()

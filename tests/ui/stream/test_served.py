@@ -1,7 +1,5 @@
 """A server as a target: only one of the list is asked, and its answer is a run like any other."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
@@ -36,7 +34,7 @@ def events(url: str, allowed: tuple[str, ...]) -> list[Run | Step | End]:
     return list(with_servers(local, allowed)(request, Memory(), Stop(), lambda message, share: None))
 
 
-def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
+def test_a_server_of_the_list_is_asked_and_its_counters_are_told():
     script = Script([piece([0, 1]), piece([2, 3, 4], "stop")], metrics=[COUNTERS % (2, 1), COUNTERS % (6, 4)])
     with serving(script) as url:
         run, *steps, end = events(url, (url,))
@@ -47,7 +45,7 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
     assert store.read(store.text(trace).encode()).run.method == "served_vllm"
 
 
-def test_a_stop_reaches_a_server_that_only_pings() -> None:
+def test_a_stop_reaches_a_server_that_only_pings():
     cancel, found = Stop(), list[Run | Step | End]()
     with rude_server.serving(rude_server.MANNERS["pings"]) as url:
         request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
@@ -61,7 +59,7 @@ def test_a_stop_reaches_a_server_that_only_pings() -> None:
     assert isinstance(found[-1], End) and found[-1].reason == "cancelled"
 
 
-def test_no_other_host_is_asked() -> None:
+def test_no_other_host_is_asked():
     with serving(Script([piece([0], "stop")])) as url:
         with pytest.raises(BadInput, match="not allowed to connect"):
             events(url, ("http://127.0.0.1:1",))
@@ -71,7 +69,7 @@ def test_no_other_host_is_asked() -> None:
             request_form.model(SERVED + "http://169.254.169.254", Settings(servers=(url,), any_model=True))
 
 
-def test_the_list_comes_from_the_environment_and_stands_among_the_targets() -> None:
+def test_the_list_comes_from_the_environment_and_stands_among_the_targets():
     found = environment.read({"SPECVIZ_SERVERS": "127.0.0.1:8000, http://gpu.local:8080/v1"})
     assert found.servers == ("http://127.0.0.1:8000", "http://gpu.local:8080")
     assert request_form.servers(found)[1] == ("Server at gpu.local:8080", "server:http://gpu.local:8080")

@@ -1,7 +1,5 @@
 """The one way of a run's lines: all of them, in order, live or afterwards, from any line on, and only to who knows the run."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -35,10 +33,10 @@ def events(text: str) -> list[str]:
     return [event for event in text.split("\n\n") if "data: " in event]
 
 
-def test_lines_arrive_as_they_are_written_and_the_last_ones_before_the_goodbye() -> None:
+def test_lines_arrive_as_they_are_written_and_the_last_ones_before_the_goodbye():
     streams, key = going("one")
 
-    def write() -> None:
+    def write():
         while not streams._open:
             threading.Event().wait(0.001)
         for number in range(50):
@@ -56,13 +54,13 @@ def test_lines_arrive_as_they_are_written_and_the_last_ones_before_the_goodbye()
 @pytest.mark.parametrize(
     ("query", "headers"), [("?from=2", {}), ("", {"Last-Event-ID": "2"}), ("?from=0", {"Last-Event-ID": "2"})]
 )
-def test_a_reader_begins_anywhere_and_a_browser_that_comes_back_behind_what_it_got(query: str, headers: dict[str, str]) -> None:
+def test_a_reader_begins_anywhere_and_a_browser_that_comes_back_behind_what_it_got(query, headers):
     streams, key = going("one", "two", "three")
     streams.end(key)
     assert data(client(streams).get(f"/{PATH}/{key}{query}", headers=headers).text) == ["three", ""]
 
 
-def test_a_run_that_is_over_is_read_whole_in_bounded_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_over_is_read_whole_in_bounded_events(monkeypatch):
     monkeypatch.setattr(sse, "MOST_LETTERS", 1000)
     written = [*(f"{number:0400}" for number in range(2 * sse.MOST_LINES)), "x" * 5000, *map(str, range(2 * sse.MOST_LINES))]
     streams, key = going(*written)
@@ -73,7 +71,7 @@ def test_a_run_that_is_over_is_read_whole_in_bounded_events(monkeypatch: pytest.
     assert all(sum(map(len, data(event))) <= 1000 or len(data(event)) == 1 for event in events(said))
 
 
-def test_a_run_the_store_has_let_go_of_is_told() -> None:
+def test_a_run_the_store_has_let_go_of_is_told():
     streams, key = going("one")
     streams.store.drop(key)
     for one in (key, "nobody"):
@@ -81,23 +79,23 @@ def test_a_run_the_store_has_let_go_of_is_told() -> None:
 
 
 @pytest.mark.parametrize("start", ["-1", "x", "1" * 5000, "²", ""])
-def test_a_senseless_start_is_refused(start: str) -> None:
+def test_a_senseless_start_is_refused(start):
     streams, key = going("one")
     assert client(streams).get(f"/{PATH}/{key}?from={start}").status_code == 400
 
 
-def test_one_address_has_a_bounded_number_of_streams_and_their_places_come_back() -> None:
+def test_one_address_has_a_bounded_number_of_streams_and_their_places_come_back():
     streams, key = going("one")
     streams.each = 2
 
-    async def pieces() -> list[list[str]]:
+    async def pieces():
         opened = [streams.read(key, 0, address) for address in ("a", "a", "a", "b")]
         found = []
         for reading in opened:
             first = (await anext(reading)).decode()
             found.append([first, (await anext(reading, b"")).decode()])
         for reading in opened:
-            await reading.aclose()  # type: ignore[attr-defined]
+            await reading.aclose()
         return found
 
     first, second, third, other = asyncio.run(pieces())

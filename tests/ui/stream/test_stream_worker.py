@@ -1,9 +1,6 @@
 """What happens in the engine is told to the page in time, and a page that closes ends the run."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -13,14 +10,14 @@ from specviz.ui.stream.live import Frame, StreamSink, pump
 
 
 @pytest.fixture
-def sink() -> StreamSink:
+def sink():
     return StreamSink(Frame(Stop(), "run"))
 
 
-def test_the_first_lines_and_the_end_are_told_at_once_and_messages_are_gathered(sink: StreamSink) -> None:
+def test_the_first_lines_and_the_end_are_told_at_once_and_messages_are_gathered(sink):
     told = threading.Event()
 
-    def work() -> None:
+    def work():
         sink.status("Loading", 0.1)
         assert told.wait(20)
         for share in (0.2, 0.3):
@@ -34,16 +31,16 @@ def test_the_first_lines_and_the_end_are_told_at_once_and_messages_are_gathered(
     assert found == [(0.1, False, False), (0.3, True, True)], "one message at once, the next ones a minute later"
 
 
-def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update(sink: StreamSink) -> None:
+def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update(sink):
     frames = list(pump(lambda: sink.lines(ended=True), sink, lambda: threading.Event().wait(0.1) and None, every=0.0))
     assert [urgent for _, urgent in frames] == [True]
 
 
-def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(sink: StreamSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(sink, monkeypatch):
     monkeypatch.setattr(live, "GRACE_SECONDS", 0.05)
     over = threading.Event()
 
-    def work() -> None:
+    def work():
         sink.lines()
         over.wait(20)
         sink.lines(ended=True)
@@ -55,17 +52,17 @@ def test_nothing_is_told_behind_the_end_of_a_run_that_was_given_up(sink: StreamS
     assert sink.abandoned and urgent and last.message == "Stopping"
 
 
-def test_a_stop_is_not_told_behind_the_end_that_it_brought(sink: StreamSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_not_told_behind_the_end_that_it_brought(sink, monkeypatch):
     watch, ended, watched = live._watch, threading.Event(), threading.Event()
 
-    def late(sink: StreamSink, done: Callable[[], None], over: threading.Event) -> None:
+    def late(sink, done, over):
         assert ended.wait(20)
         over = threading.Event()
         over.set()
         watch(sink, done, over)
         watched.set()
 
-    def work() -> None:
+    def work():
         sink.lines()
         assert sink.cancel.wait(20)
         sink.lines(ended=True)
@@ -80,9 +77,9 @@ def test_a_stop_is_not_told_behind_the_end_that_it_brought(sink: StreamSink, mon
 
 
 def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(
-    sink: StreamSink, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    def work() -> None:
+    sink, caplog
+):  # fmt: skip
+    def work():
         raise ZeroDivisionError("/secret/path")
 
     *_, (last, urgent) = pump(work, sink)
@@ -90,7 +87,7 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(
     assert "/secret/path" in caplog.text
 
 
-def test_a_long_download_ends_when_the_run_is_stopped(sink: StreamSink) -> None:
+def test_a_long_download_ends_when_the_run_is_stopped(sink):
     sink.status("Fetching", 0.25)
     sink.cancel.set()
     with pytest.raises(Interrupted):

@@ -1,9 +1,6 @@
 """Two runs beside each other: where their texts part, and what happens when one of them cannot be run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -30,11 +27,11 @@ def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
     baseline = replace(trace.end.baseline, token_ns=(round(own * speedup),) * count)
     numbers = {**trace.end.metrics, "baseline_tokens_per_second": 40.0}
     warm = run.pop("temperature", 0.0)
-    sampling = replace(trace.run.sampling, temperature=warm)  # type: ignore[arg-type]
+    sampling = replace(trace.run.sampling, temperature=warm)
     return replace(
         trace,
         run=replace(trace.run, title=title, sampling=sampling, **run),
-        end=replace(trace.end, metrics=numbers, baseline=baseline),  # type: ignore[arg-type]
+        end=replace(trace.end, metrics=numbers, baseline=baseline),
     )
 
 
@@ -56,7 +53,7 @@ PLAIN = sample_trace(10, method="token_recycling", baseline=True)
         ((2.0, 2.05), "Right and Left are about equally fast"),
     ],
 )
-def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: str) -> None:
+def test_the_headline_says_who_is_faster(speedups, said):
     left, right = (timed(PLAIN, speedup, title) for speedup, title in zip(speedups, ("Left", "Right"), strict=True))
     found = compare_tab.verdict([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
@@ -73,7 +70,7 @@ def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: st
         ([(2.0, 2.06), (2.01, 2.07)], "Right and Left are about equally fast"),
     ],
 )
-def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tuple[float, float]], said: str) -> None:
+def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds, said):
     pairs = [(timed(PLAIN, left, "Left"), timed(PLAIN, right, "Right")) for left, right in rounds]
     found = compare_tab.verdict(pairs)
     assert found.headline == said and "Measured alternately, 2 times each" in found.beside
@@ -82,10 +79,10 @@ def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tu
     assert f"{(low + high) / 2:.2f}× ({low:.2f} to {high:.2f})" in bars and bars.count("<u ") == 2
 
 
-def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> None:
+def test_what_the_texts_share_depends_on_the_temperature_and_the_methods():
     other, before = parted(PLAIN)
 
-    def said(rule: str = "match", **run: object) -> str:
+    def said(rule="match", **run):
         left, right = (replace(trace, steps=[replace(step, rule=rule) for step in trace.steps]) for trace in (PLAIN, other))
         return compare_tab.verdict([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
 
@@ -104,25 +101,25 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> No
         ({"prompt": "a", "target": "b", "device": "c"}, "Their prompts, targets and devices differ"),
     ],
 )
-def test_runs_that_are_unlike_are_not_compared(changes: dict[str, object], said: str) -> None:
+def test_runs_that_are_unlike_are_not_compared(changes, said):
     left, right = timed(PLAIN, 2.0, "a"), timed(PLAIN, 3.0, "b", **changes)
     found = compare_tab.verdict([(left, right)])
     assert found.headline == said and found.speeds is None and not compare_tab.race(left, right, found)
 
 
-def test_without_a_timed_baseline_no_speed_is_claimed() -> None:
+def test_without_a_timed_baseline_no_speed_is_claimed():
     bare = replace(sample_trace(10, method="token_recycling", baseline=False), run=PLAIN.run)
     found = compare_tab.verdict([(PLAIN, bare)])
     assert found.headline == "No speed to compare" and found.speeds is None
 
 
-def test_a_run_that_remembers_the_prompt_says_so() -> None:
+def test_a_run_that_remembers_the_prompt_says_so():
     left, right = timed(PLAIN, 2.0, "Fresh"), timed(PLAIN, 9.0, "Old hand")
     assert "Old hand had answered this prompt once before." in compare_tab.verdict([(left, right)], (0, 1)).beside
     assert "had answered" not in compare_tab.verdict([(left, right)]).beside
 
 
-def test_the_tab_opens_on_a_gain() -> None:
+def test_the_tab_opens_on_a_gain():
     """Two shipped runs of one prompt, both faster than plain decoding, and one clearly faster than the other."""
     shipped = Gallery(Settings().traces)
     names = compare_tab.first_pair(shipped)
@@ -158,18 +155,18 @@ def is_idle(tab: CompareTab, updates: Updates) -> bool:
     return bool(updates[tab.run].value == "Run both")
 
 
-def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_take_turns_and_remember_nothing(tmp_path, monkeypatch):
     engine, compared = FakeEngine(), list[int]()
     monkeypatch.setattr(compare_tab, "banner", lambda rounds, rehearsals: compared.append(len(rounds)) or "judged")
     shared = app(tmp_path, engine)
     memories: list[object] = []
     stream = shared.live.stream
 
-    def watched(request: object, memory: object, *more: object) -> object:
+    def watched(request, memory, *more):
         memories.append(memory)
-        return stream(request, memory, *more)  # type: ignore[arg-type]
+        return stream(request, memory, *more)
 
-    shared.live.stream = watched  # type: ignore[assignment]
+    shared.live.stream = watched
     tab, runs = made(shared), Runs()
     changes = list(live(tab, runs=runs, method="eagle"))
     assert [one.method for one in engine.asked] == ["stand", "prompt_lookup"] * compare_tab.ROUNDS
@@ -181,21 +178,21 @@ def test_rounds_take_turns_and_remember_nothing(tmp_path: Path, monkeypatch: pyt
     assert compared[-1] == compare_tab.ROUNDS and changes[-2][tab.verdict] == "judged" and is_idle(tab, changes[-1])
 
 
-def test_the_table_is_safe_and_knows_what_is_missing() -> None:
+def test_the_table_is_safe_and_knows_what_is_missing():
     left = sample_trace(4, baseline=False)
     named = replace(left, run=replace(left.run, title="<b>x</b>"))
     made = pair.table(named, Trace(left.run, ()), compare_tab.ROWS)
     assert "&lt;b&gt;" in made and "<b>" not in made and "–" in made
 
 
-def test_both_recorded(tmp_path: Path) -> None:
+def test_both_recorded(tmp_path):
     tab = made(app(tmp_path))
     updates = tab.both(("stand", "prompt_lookup"), [])
     assert chosen(tab, updates) == ("stand", "prompt_lookup") and all(updates[stage] for stage in tab.stages)
     assert "There is no recorded run" in banners(tab, [tab.both(("stand", "nope"), [])])[0]
 
 
-def test_a_stop_ends_both(tmp_path: Path) -> None:
+def test_a_stop_ends_both(tmp_path):
     tab = made(app(tmp_path, FakeEngine(steps=200, pace=0.02)))
     left, right = tab.stages
     changes: list[Updates] = []
@@ -210,7 +207,7 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
     assert tab.shared.archive.trace(names[0]).end is not None and names[1] == "stand"
 
 
-def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) -> None:
+def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path):
     tab = made(app(tmp_path, FakeEngine(breaks=Refused("No model; fetch one."))))
     changes = list(live(tab))
     (back,) = [updates for updates in changes if banners(tab, [updates])]
@@ -218,14 +215,14 @@ def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) ->
     assert chosen(tab, back) == ("stand", "prompt_lookup") and back[tab.stages[0]] and is_idle(tab, changes[-1])
 
 
-def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
+def test_a_bad_prompt_leaves_both_stages_alone(tmp_path):
     tab = made(app(tmp_path))
     changes = list(live(tab, prompt=""))
     assert not any(stage in updates for updates in changes for stage in tab.stages)
     assert "prompt is empty" in banners(tab, changes)[0]
 
 
-def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
+def test_a_run_is_made_anew_with_its_own_parameters(tmp_path):
     engine = FakeEngine()
     shared = app(tmp_path, engine)
     run = shared.archive.trace("stand").run
@@ -235,7 +232,7 @@ def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
     assert asked_for.method == "stand" and vars(asked_for.parameters)["nodes"] == 7
 
 
-def test_a_picture_is_not_run_as_text(tmp_path: Path) -> None:
+def test_a_picture_is_not_run_as_text(tmp_path):
     tab = made(make(Settings(traces=gallery(tmp_path / "traces", ("stand", "lantern_pp"))), FakeEngine()))
     changes = list(live(tab, ("stand", "lantern_pp")))
     assert "generates no text" in banners(tab, changes)[0] and not any(tab.stages[0] in updates for updates in changes)

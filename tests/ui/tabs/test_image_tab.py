@@ -1,7 +1,5 @@
 """The Image tab without a browser: what it refuses, what it asks for, and live runs on tiny models, stopped ones too."""
 
-from __future__ import annotations
-
 import base64
 import threading
 from dataclasses import replace
@@ -12,8 +10,6 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from specviz.engine.interfaces import TargetPass
-from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.models.image import prompts as image_words
 from specviz.models.image.image import LoadedImage
@@ -42,7 +38,7 @@ def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, 
 
 
 @pytest.fixture
-def page() -> AppState:
+def page():
     return app_state.make(replace(settings.Settings(), any_model=False))
 
 
@@ -60,13 +56,13 @@ def made(wanted: FormState) -> Any:
         (asked(own={"factor": 0.5}), "number from 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: FormState, said: str) -> None:
+def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted, said):
     with pytest.raises(BadInput) as caught:
         made(wanted)
     assert said.lower() in str(caught.value).lower()
 
 
-def test_a_request_carries_every_control() -> None:
+def test_a_request_carries_every_control():
     found = made(asked(own={"factor": 3.0}, temperature=0.7, guidance=4.0, seed=11))
     assert (found.temperature, found.guidance, found.seed, found.parameters.factor) == (0.7, 4.0, 11, 3.0)
     assert made(asked()).guidance is None and made(asked()).temperature == 1.0
@@ -88,7 +84,7 @@ def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> lis
     return changes
 
 
-def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: AppState) -> None:
+def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page):
     with tiny_models():
         changes = run(page, asked())
     trace = [change.trace for change in changes if change.trace is not None][-1]
@@ -99,7 +95,7 @@ def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: A
     assert not any(change.banner for change in changes)
 
 
-def test_a_large_picture_is_decoded_only_when_it_is_done(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_picture_is_decoded_only_when_it_is_done(page, monkeypatch):
     """Decoding one of many pixels every row would take longer than drawing it."""
     monkeypatch.setattr(image, "LIVE_SIDE", GRID - 1)
     with tiny_models():
@@ -109,16 +105,16 @@ def test_a_large_picture_is_decoded_only_when_it_is_done(page: AppState, monkeyp
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
-def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_keeps_its_partial_picture_and_trace(page, monkeypatch):
     stopped, passes = threading.Event(), count()
     score, stop = ImageSession.score, events.stop
 
-    def waiting(session: ImageSession, tree: DraftTree) -> TargetPass:
+    def waiting(session, tree):
         """The picture is not drawn to its end before anybody can stop it."""
         assert next(passes) < GRID or stopped.wait(60)
         return score(session, tree)
 
-    def told(*given: Any) -> Any:
+    def told(*given):
         answer = stop(*given)
         stopped.set()
         return answer
@@ -134,14 +130,14 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monke
 
 
 @pytest.mark.slow
-def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: AppState) -> None:
+def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page):
     with tiny_models():
         changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
     trace = [change.trace for change in changes if change.trace is not None][-1]
     assert any("was not read" in word for word in trace.run.warnings)
 
 
-def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page, monkeypatch):
     from pathlib import Path
 
     from specviz.models.image import load
@@ -155,12 +151,12 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppSt
 @pytest.mark.parametrize(("broken_at", "decided"), [(2 * GRID, 2 * GRID), (GRID * GRID, GRID * GRID), (1, GRID)])
 @pytest.mark.parametrize(("fault", "reason"), [(RuntimeError("the decoder broke"), "error"), (MemoryError(), "out_of_memory")])
 def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
-    page: AppState, monkeypatch: pytest.MonkeyPatch, broken_at: int, decided: int, fault: Exception, reason: str
-) -> None:
+    page, monkeypatch, broken_at, decided, fault, reason
+):
     """In the middle of a run, at the last row only, or from the first finished row on."""
     decode = LoadedImage.picture
 
-    def broken(loaded: Any, codes: list[int]) -> Any:
+    def broken(loaded, codes):
         if len(codes) >= broken_at:
             raise fault
         return decode(loaded, codes)
@@ -189,7 +185,7 @@ def offered(title: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("title", "held_out"), [("Seen in training", False), ("Held out of training", True)])
-def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -> None:
+def test_the_examples_are_what_they_are_said_to_be(title, held_out):
     for label, style, *ground in offered(title):
         code, group = CONCEPTS[label]
         concept = emoji.Concept(code, label, (), group, {})
@@ -214,14 +210,14 @@ def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -
     ],
 )
 def test_words_that_no_learned_picture_was_asked_for_by_are_named(
-    prompt: str, named: list[str] | None, left_out: list[str]
-) -> None:  # fmt: skip
+    prompt, named, left_out
+):  # fmt: skip
     found = image_words.warning("emoji-64", prompt)
     assert bool(found) == (named is not None)
     assert all(part in found for part in named or []) and not any(part in found for part in left_out)
 
 
-def test_a_family_of_models_is_warned_by_its_own_words() -> None:
+def test_a_family_of_models_is_warned_by_its_own_words():
     assert not image_words.warning("emoji-64", "dotted line face") and not image_words.warning("emoji-64", "owl, noto style")
     assert not image_words.warning("sprites-32", "owl, twemoji style, on blue")
     assert "dotted" in image_words.warning("sprites-32", "dotted line face")

@@ -1,10 +1,7 @@
 """Inspecting a drafter on the page: it waits its turn, has an end, and opens no door to foreign models."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +24,8 @@ def outcome(shared: AppState, drafter: str = "eagle3", target: str = "", session
     return sentences, next((step for step in steps if not isinstance(step, str)), None)
 
 
-def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def inspected(drafter: str, target: str, tell: Tell) -> Any:
+def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path, monkeypatch):
+    def inspected(drafter, target, tell):
         tell("Reading it")
         return report(drafter, target)
 
@@ -40,7 +37,7 @@ def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Pat
     assert "1.00  0.75   +1.50 ± 0.25  better" in html and "plain residual" in html and "<b>earlier" not in html
 
 
-def test_it_never_runs_beside_a_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_never_runs_beside_a_live_run(tmp_path, monkeypatch):
     engine, beside = FakeEngine(steps=10, pace=0.05), list[int]()
     shared = app(tmp_path, engine)
     monkeypatch.setattr(traces_tab, "inspected", lambda *_: (beside.append(engine.running), report())[1])
@@ -53,7 +50,7 @@ def test_it_never_runs_beside_a_live_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert first and found and beside == [0] and engine.begun == 1
 
 
-def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path, monkeypatch):
     asked = list[str]()
     monkeypatch.setattr(traces_tab, "inspected", lambda *given: asked.append(given[0]) or report())
     closed, opened = app(tmp_path / "a", any_model=False), app(tmp_path / "b", any_model=True)
@@ -64,8 +61,8 @@ def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path: Pat
     assert outcome(closed)[1] and outcome(opened, "someone/head")[1] and asked == ["eagle3", "someone/head"]
 
 
-def test_a_time_limit_ends_it_and_the_next_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(drafter: str, target: str, tell: Tell) -> Any:
+def test_a_time_limit_ends_it_and_the_next_one_begins(tmp_path, monkeypatch):
+    def endless(drafter, target, tell):
         while True:
             tell("Reading it")
             threading.Event().wait(0.02)
@@ -78,8 +75,8 @@ def test_a_time_limit_ends_it_and_the_next_one_begins(tmp_path: Path, monkeypatc
     assert outcome(shared, session="another")[1]
 
 
-def test_what_cannot_be_read_is_said_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> Any:
+def test_what_cannot_be_read_is_said_in_its_own_words(tmp_path, monkeypatch):
+    def refused(*_):
         raise ModelUnavailable("fc.weight is missing.")
 
     monkeypatch.setattr(traces_tab, "inspected", refused)

@@ -1,10 +1,7 @@
 """All methods on one clock: what a lane says, and a live race that is bounded and can be stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -37,7 +34,7 @@ def race(shared: AppState, runs: list[Any], methods: list[str] | None = None, pr
         yield json.loads(value)
 
 
-def test_a_lane_has_the_clock_and_the_words_of_its_run() -> None:
+def test_a_lane_has_the_clock_and_the_words_of_its_run():
     trace = recorded("token_recycling", 12)
     found, judged = lane("one", trace), metrics.verdict(trace)
     assert judged and found["speedup"] == judged.speedup and found["tau"] == metrics.tau(trace.steps)
@@ -47,7 +44,7 @@ def test_a_lane_has_the_clock_and_the_words_of_its_run() -> None:
     assert len(found["plain"]) == len(trace.baseline.token_ns)
 
 
-def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_path: Path) -> None:
+def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_path):
     engine, runs = FakeEngine(), list[Any]()
     states = list(race(app(tmp_path, engine), runs))
     assert [one.method for one in engine.asked] == ASKED and engine.most_running == 1
@@ -59,7 +56,7 @@ def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_
     assert max(len(one["lanes"]) for one in states[:-1]) >= 2, "a lane is shown as soon as its run is over"
 
 
-def test_a_race_is_bounded_in_methods_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_is_bounded_in_methods_and_time(tmp_path, monkeypatch):
     engine = FakeEngine()
     monkeypatch.setattr(methods_tab, "MOST_METHODS", 2)
     assert len(list(race(app(tmp_path, engine), []))[-1]["lanes"]) == engine.begun == 2
@@ -68,7 +65,7 @@ def test_a_race_is_bounded_in_methods_and_time(tmp_path: Path, monkeypatch: pyte
     assert engine.begun == 2 and "2 methods did not start" in last["note"]
 
 
-def test_a_race_that_is_stopped_keeps_the_lanes_so_far(tmp_path: Path) -> None:
+def test_a_race_that_is_stopped_keeps_the_lanes_so_far(tmp_path):
     engine, runs = FakeEngine(pace=0.01), list[Any]()
     shared = app(tmp_path, engine)
     states = race(shared, runs)
@@ -85,19 +82,19 @@ def test_a_race_that_is_stopped_keeps_the_lanes_so_far(tmp_path: Path) -> None:
     ("methods", "prompt", "said"),
     [(["nothing"], "Hello", "no method"), (ASKED, " ", "prompt is empty"), (ASKED, "x" * 30_000, "maximum")],
 )
-def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path, methods: list[str], prompt: str, said: str) -> None:
+def test_what_cannot_run_is_refused_in_a_sentence(tmp_path, methods, prompt, said):
     engine = FakeEngine()
     (state,) = race(app(tmp_path, engine), [], methods, prompt)
     assert said in state["note"] and not state["lanes"] and not engine.begun
 
 
-def test_a_method_that_fails_leaves_the_others_racing(tmp_path: Path) -> None:
+def test_a_method_that_fails_leaves_the_others_racing(tmp_path):
     engine = FakeEngine(breaks=Refused("No heads for this target."))
     last = list(race(app(tmp_path, engine), []))[-1]
     assert engine.begun == 3 and last["note"] == "No heads for this target." and not last["lanes"]
 
 
-def test_every_method_is_on_the_map_with_its_paper_and_a_run(tmp_path: Path) -> None:
+def test_every_method_is_on_the_map_with_its_paper_and_a_run(tmp_path):
     shared = app(tmp_path, FakeEngine())
     listed = {one["name"]: one for one in methods_tab.papers(shared.archive.gallery)}
     assert listed.keys() == all_methods().keys()
@@ -112,7 +109,7 @@ def test_every_method_is_on_the_map_with_its_paper_and_a_run(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_shipped_lanes_share_all_but_the_method_and_leave_out_none() -> None:
+def test_the_shipped_lanes_share_all_but_the_method_and_leave_out_none():
     """Every text method that runs on the included target is there, so that nobody keeps a list."""
     gallery = Gallery(Settings().traces)
     settings = {

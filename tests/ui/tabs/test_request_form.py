@@ -1,11 +1,7 @@
 """What stands in the controls becomes a request, or one sentence that says which control to change."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -13,26 +9,25 @@ import pytest
 from specviz.errors import BadInput, OutOfMemory
 from specviz.methods.registry import all_methods, build, describe
 from specviz.models import room
-from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.run_tab import ImageTab, RunTab, VisionTab
+from specviz.ui.tabs.run_tab import ImageTab, VisionTab
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> AppState:
+def shared(tmp_path):
     return app(tmp_path)
 
 
-def test_the_defaults_of_every_method_are_a_good_request(shared: AppState) -> None:
+def test_the_defaults_of_every_method_are_a_good_request(shared):
     for method in all_methods():
         request = request_form.request(asked(shared, method), shared.settings)
         assert (request.method, request.baseline, request.draft) == (method, True, None)
 
 
-def test_every_control_reaches_the_request(shared: AppState) -> None:
+def test_every_control_reaches_the_request(shared):
     given = asked(
         shared,
         "stand",
@@ -74,7 +69,7 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
         ("own", "nodes", 900, "STAND's parameter nodes is 900; give a whole number from 0 to 80"),
     ],
 )
-def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: str, value: object, said: str) -> None:
+def test_a_bad_value_is_named_with_its_bounds(tmp_path, form, name, value, said):
     shared = app(tmp_path, max_new_tokens=200)
     given = asked(shared)
     with pytest.raises(BadInput) as caught:
@@ -82,7 +77,7 @@ def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: s
     assert said in str(caught.value)
 
 
-def test_strangers_start_no_compilers(tmp_path: Path) -> None:
+def test_strangers_start_no_compilers(tmp_path):
     shared = app(tmp_path)
     given = asked(shared)
     compiled = asked(shared, advanced=changed(given.advanced, tier="compiled"))
@@ -107,12 +102,12 @@ def test_strangers_start_no_compilers(tmp_path: Path) -> None:
         ({"own": "[1]"}, "Reload the page"),
     ],
 )
-def test_bad_input_is_one_clear_sentence(shared: AppState, changes: dict[str, str], said: str) -> None:
+def test_bad_input_is_one_clear_sentence(shared, changes, said):
     with pytest.raises(BadInput, match=said):
         request_form.request(asked(shared, **changes), shared.settings)
 
 
-def test_a_public_copy_keeps_visitors_to_its_list() -> None:
+def test_a_public_copy_keeps_visitors_to_its_list():
     public = Settings(any_model=False)
     assert request_form.model("smollm2-135m-instruct", public) == "smollm2-135m-instruct"
     for name in ("/etc", "somebody/else", "../.."):
@@ -126,7 +121,7 @@ SERVER = "http://127.0.0.1:8000"
 
 @pytest.mark.parametrize("pasted", [SERVER, f"{SERVER}/", f"  {SERVER}/v1 ", f"server:{SERVER}/v1/", "HTTP://127.0.0.1:8000"])
 @pytest.mark.parametrize("any_model", [True, False])
-def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted: str, any_model: bool) -> None:
+def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted, any_model):
     settings = Settings(servers=(SERVER,), any_model=any_model)
     assert request_form.model(pasted, settings) == f"server:{SERVER}"
     with pytest.raises(BadInput, match="Text tab"):  # the picture would not be sent
@@ -138,14 +133,14 @@ def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted: str, an
     ["http://127.0.0.1:8001", "http://127.0.0.1", "https://127.0.0.1:8000", "http://169.254.169.254/latest", "file:///etc/passwd",
      "http://127.0.0.1:8000@evil.example", "http://127.0.0.1:8000/other", "server:127.0.0.1:8000", "http://localhost:8000"],
 )  # fmt: skip
-def test_no_other_address_is_reached(pasted: str) -> None:
+def test_no_other_address_is_reached(pasted):
     for any_model in (True, False):
         with pytest.raises(BadInput, match="SPECVIZ_SERVERS|not a server address"):
             request_form.model(pasted, Settings(servers=(SERVER,), any_model=any_model))
 
 
-def test_published_heads_are_listed_for_their_target_and_method_alone() -> None:
-    def named(method: str, target: str, **settings: Any) -> list[str]:
+def test_published_heads_are_listed_for_their_target_and_method_alone():
+    def named(method, target, **settings):
         return [name for _, name in request_form.heads(method, target, Settings(**settings))]
 
     assert named("eagle3", "qwen3-1.7b") == ["AngelSlim/Qwen3-1.7B_eagle3"]
@@ -163,9 +158,7 @@ def test_published_heads_are_listed_for_their_target_and_method_alone() -> None:
      (VisionTab, "eagle3", "qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl"),
      (ImageTab, "lantern_pp", "anole-7b", "jadohu/anole_drafter")],
 )  # fmt: skip
-def test_every_tab_offers_the_heads_that_fit_its_target(
-    shared: AppState, monkeypatch: pytest.MonkeyPatch, tab: type[RunTab], method: str, target: str, head: str
-) -> None:
+def test_every_tab_offers_the_heads_that_fit_its_target(shared, monkeypatch, tab, method, target, head):
     with gr.Blocks(), gr.Tab() as opened:
         built = tab(shared, opened)
     drop_down, _ = built.fitting(method, target)
@@ -180,8 +173,8 @@ def test_every_tab_offers_the_heads_that_fit_its_target(
     assert all_methods()[method].title in sentence
 
 
-def test_heads_that_do_not_fit_are_said_with_the_way_to_those_that_do(shared: AppState) -> None:
-    def said(method: str, target: str, modality: str = "text") -> str:
+def test_heads_that_do_not_fit_are_said_with_the_way_to_those_that_do(shared):
+    def said(method, target, modality="text"):
         return request_form.published(all_methods()[method], target, modality, shared.settings)
 
     assert "some are for qwen3-4b" in said("dflash", "smollm2-135m-instruct")
@@ -190,24 +183,24 @@ def test_heads_that_do_not_fit_are_said_with_the_way_to_those_that_do(shared: Ap
     assert "published" not in request_form.published(all_methods()["eagle2"], "qwen3-4b", "text", Settings(any_model=False))
 
 
-def test_heads_go_with_their_own_target_and_no_other(shared: AppState) -> None:
+def test_heads_go_with_their_own_target_and_no_other(shared):
     head = "AngelSlim/Qwen3-1.7B_eagle3"
     fitting = asked(shared, "eagle3", target="qwen3-1.7b", draft=head)
     assert request_form.request(fitting, shared.settings).draft == head
     assert request_form.request(asked(shared, "eagle3", draft=head), shared.settings).draft is None
 
 
-def test_the_app_s_own_target_is_on_its_list() -> None:
+def test_the_app_s_own_target_is_on_its_list():
     assert ("somebody/else", "somebody/else") in request_form.models("target", Settings(), own="somebody/else")
     assert [name for _, name in request_form.models("target", Settings())].count("smollm2-135m-instruct") == 1
 
 
-def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
+def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared):
     late = asked(shared, "stand", own=request_form.method_answer("prompt_lookup"))
     assert request_form.request(late, shared.settings).parameters == all_methods()["stand"].parameters()
 
 
-def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState) -> None:
+def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared):
     run = sample_trace(method="stand", seed=5).run
     given = asked(
         shared,
@@ -221,7 +214,7 @@ def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState)
     assert request.raw is not run.chat_template
 
 
-def test_the_list_says_what_cannot_fit_and_the_form_refuses_it(shared: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_says_what_cannot_fit_and_the_form_refuses_it(shared, monkeypatch):
     monkeypatch.setattr(room, "limit", lambda place="cpu": int(14e9))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(room, "_to_fetch", lambda entry: 3_000_000_000 * (entry.name == "qwen3-1.7b"))
@@ -233,7 +226,7 @@ def test_the_list_says_what_cannot_fit_and_the_form_refuses_it(shared: AppState,
             request_form.request(asked(shared, **changes), shared.settings)
 
 
-def test_a_page_offers_what_its_owner_names_and_nothing_else(shared: AppState) -> None:
+def test_a_page_offers_what_its_owner_names_and_nothing_else(shared):
     settings = Settings(any_model=False, models=("qwen3-0.6b", "emoji-64", "a/b"))
     offered = [name for _, name in request_form.models("target", settings, own="smollm2-135m-instruct")]
     assert offered == ["smollm2-135m-instruct", "qwen3-0.6b", "a/b"]
@@ -244,7 +237,7 @@ def test_a_page_offers_what_its_owner_names_and_nothing_else(shared: AppState) -
 
 
 @pytest.mark.parametrize("name", sorted(all_methods()))
-def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name: str) -> None:
+def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name):
     form = json.loads(request_form.method_answer(name))
     parameters = describe(all_methods()[name].parameters)
     assert [field["name"] for field in form["fields"]] == [one.name for one in parameters]
@@ -255,22 +248,22 @@ def test_every_parameter_of_every_method_is_a_field_with_its_bounds(name: str) -
 
 
 @pytest.mark.parametrize("form", request_form.FORMS.values())
-def test_the_common_controls_come_from_dataclasses_too(form: request_form.Form) -> None:
+def test_the_common_controls_come_from_dataclasses_too(form):
     for parameters in (form.basics, form.advanced):
         assert build(parameters, json.loads(request_form.answer("any", parameters))["values"], "it") == parameters()
 
 
-def test_an_upper_bound_can_be_lowered_for_one_app() -> None:
+def test_an_upper_bound_can_be_lowered_for_one_app():
     listed = request_form.fields(request_form.Basics, {"max_new_tokens": 64})
     assert {field["name"]: field["high"] for field in listed} == {"temperature": 2.0, "max_new_tokens": 64}
 
 
-def test_values_of_a_recording_that_a_method_no_longer_has_are_left_out() -> None:
+def test_values_of_a_recording_that_a_method_no_longer_has_are_left_out():
     form = json.loads(request_form.method_answer("stand", {"nodes": 24, "gone": 1}))
     assert form["values"]["nodes"] == 24 and "gone" not in form["values"]
 
 
-def test_one_value_of_a_form_can_be_changed_and_a_broken_form_stays_as_it_is() -> None:
+def test_one_value_of_a_form_can_be_changed_and_a_broken_form_stays_as_it_is():
     form = request_form.method_answer("stand", {"nodes": 24, "lowest_order": 3})
     assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["nodes"] == 30
     assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["lowest_order"] == 3

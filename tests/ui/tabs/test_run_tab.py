@@ -3,13 +3,10 @@
 Choosing a method shows its recorded run and brings its own settings; what the visitor changed by hand stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -25,7 +22,7 @@ from specviz.ui.settings import Settings
 from specviz.ui.tabs import events
 from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.request_form import Basics
-from specviz.ui.tabs.run_tab import ImageTab, RunTab, TextTab, VisionTab
+from specviz.ui.tabs.run_tab import ImageTab, TextTab, VisionTab
 from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, asked, changed, gallery, recorded
 from tests.support.traces.samples import lines
 
@@ -36,7 +33,7 @@ def made(shared: AppState) -> TextTab:
 
 
 @pytest.fixture
-def tab(tmp_path: Path) -> TextTab:
+def tab(tmp_path):
     return made(app(tmp_path))
 
 
@@ -54,12 +51,12 @@ def is_running(tab: TextTab, updates: Updates) -> bool:
     return bool(updates[tab.run].value == tab.verb[1])
 
 
-def test_a_recorded_run_plays_and_sets_the_controls(tab: TextTab) -> None:
+def test_a_recorded_run_plays_and_sets_the_controls(tab):
     updates = tab.show("stand", [], "a")
     assert '"mode":"recorded"' in updates[tab.stage] and updates[tab.run_name] == "stand" == updates[tab.method]
 
 
-def test_a_live_run_streams_is_kept_and_explained(tab: TextTab) -> None:
+def test_a_live_run_streams_is_kept_and_explained(tab):
     runs: list[tuple[str, str]] = []
     updates = list(live(tab, runs=runs))
     assert is_running(tab, updates[0]) and not is_running(tab, updates[-1])
@@ -70,13 +67,13 @@ def test_a_live_run_streams_is_kept_and_explained(tab: TextTab) -> None:
     assert [one[tab.why] for one in updates if tab.why in one][-1] == tab.explained(trace)[tab.why]
 
 
-def test_bad_input_leaves_the_stage_alone(tab: TextTab) -> None:
+def test_bad_input_leaves_the_stage_alone(tab):
     updates = list(live(tab, prompt=""))
     assert "The prompt is empty" in banners(tab, updates)[0] and not is_running(tab, updates[-1])
     assert all(tab.stage not in one and tab.run_name not in one for one in updates)
 
 
-def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path):
     tab = made(app(tmp_path, FakeEngine(breaks=Refused("The model cannot be fetched; check the network."))))
     updates = list(live(tab))
     title = tab.shared.archive.gallery.get("token_recycling").title
@@ -85,7 +82,7 @@ def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -
     assert all(tab.run_name not in one for one in updates)
 
 
-def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_that_stays(tmp_path: Path) -> None:
+def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_that_stays(tmp_path):
     tab = made(app(tmp_path, FakeEngine(pace=60.0, reading=("Reading the prompt: 5 of 9 tokens", 0.5))))
     updates = []
     for one in live(tab):
@@ -95,10 +92,10 @@ def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_t
     assert not any(tab.why in one for one in updates) and not is_running(tab, updates[-1])
 
 
-def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path) -> None:
+def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path):
     tab, seen, begun = made(app(tmp_path, FakeEngine(steps=300, pace=0.02))), [], threading.Event()
 
-    def page() -> None:
+    def page():
         for updates in live(tab):
             seen.append(updates)
             if tab.run_name in updates:
@@ -117,10 +114,10 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     assert seen[-2] == {} and list(tab.merged(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {tab.banner: gr.skip()}]
 
 
-def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tab: TextTab) -> None:
+def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tab):
     trace = tab.shared.archive.trace("stand")
 
-    def shown(method: str) -> Updates:
+    def shown(method):
         changed: Trace = replace(trace, run=replace(trace.run, method=method))
         return tab.show(MINE + tab.shared.archive.store.new(lines(changed), checked=True), [], "a")
 
@@ -135,7 +132,7 @@ HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Recorded runs with a prompt, a temperature and a number of new tokens of their own."""
     found = gallery(tmp_path / "traces", NAMES)
     for name, (temperature, tokens) in HOW.items():
@@ -149,36 +146,36 @@ def folder(tmp_path: Path) -> Path:
 class Visitor:
     """A visitor of one tab without a browser: its form as it stands, and what the last choice changed."""
 
-    def __init__(self, tab: RunTab) -> None:
+    def __init__(self, tab):
         self.tab, self.given, self.updates = tab, tab.given.value, {}
         self.prompt, self.basics, self.advanced = tab.prompt.value, tab.basics.value, tab.advanced.value
 
-    def choose(self, method: str) -> None:
+    def choose(self, method):
         values = (self.given, self.prompt, self.basics, self.advanced)
         self.updates = self.tab.choose_method(method, [], *values, VISITOR, self.tab.target.value, "")
         self.fill()
 
-    def show(self, name: str) -> None:
+    def show(self, name):
         self.updates = self.tab.show(name, [(name, name)], VISITOR.session_hash)
         self.fill()
 
-    def fill(self) -> None:
+    def fill(self):
         tab = self.tab
         self.given = self.updates.get(tab.given, self.given)
         self.prompt = self.updates.get(tab.prompt, self.prompt)
         self.basics = self.updates.get(tab.basics, self.basics)
         self.advanced = self.updates.get(tab.advanced, self.advanced)
 
-    def type(self, **values: object) -> None:
+    def type(self, **values):
         self.basics = changed(self.basics, **values)
 
     @property
-    def asked(self) -> tuple[float, int]:
+    def asked(self):
         values = json.loads(self.basics)["values"]
         return float(values["temperature"]), int(values["max_new_tokens"])
 
     @property
-    def shown(self) -> str | None:
+    def shown(self):
         return self.updates.get(self.tab.run_name)
 
 
@@ -186,10 +183,10 @@ Enter = Callable[[str], Visitor]
 
 
 @pytest.fixture
-def enter(folder: Path) -> Enter:
+def enter(folder):
     shared = make(Settings(traces=folder), FakeEngine())
 
-    def opened(name: str) -> Visitor:
+    def opened(name):
         with gr.Blocks(), gr.Tab() as tab_page:
             if name == "text":
                 return Visitor(TextTab(shared))
@@ -198,7 +195,7 @@ def enter(folder: Path) -> Enter:
     return opened
 
 
-def test_the_stage_and_the_form_are_the_method_s_own(enter: Enter) -> None:
+def test_the_stage_and_the_form_are_the_method_s_own(enter):
     visitor = enter("text")
     assert visitor.asked == HOW["stand"]
     visitor.choose("eagle2")
@@ -208,7 +205,7 @@ def test_the_stage_and_the_form_are_the_method_s_own(enter: Enter) -> None:
     assert visitor.asked == HOW["stand"] and visitor.prompt == "Prompt of stand."
 
 
-def test_what_was_changed_by_hand_stays_through_every_choice(enter: Enter) -> None:
+def test_what_was_changed_by_hand_stays_through_every_choice(enter):
     visitor = enter("text")
     visitor.prompt = "Why is the sky blue?"
     visitor.type(temperature="0")
@@ -222,14 +219,14 @@ def test_what_was_changed_by_hand_stays_through_every_choice(enter: Enter) -> No
     assert json.loads(visitor.advanced)["values"]["seed"] == "7"
 
 
-def test_a_value_typed_back_to_what_was_given_is_nobody_s(enter: Enter) -> None:
+def test_a_value_typed_back_to_what_was_given_is_nobody_s(enter):
     visitor = enter("text")
     visitor.type(temperature="0.60")
     visitor.choose("eagle2")
     assert visitor.asked == HOW["eagle2"]
 
 
-def test_a_recording_chosen_by_name_brings_all_its_settings(enter: Enter) -> None:
+def test_a_recording_chosen_by_name_brings_all_its_settings(enter):
     visitor = enter("text")
     visitor.type(temperature="1.5")
     visitor.show("eagle2")
@@ -238,7 +235,7 @@ def test_a_recording_chosen_by_name_brings_all_its_settings(enter: Enter) -> Non
     assert visitor.asked == HOW["stand"]
 
 
-def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
+def test_a_run_of_one_s_own_is_one_s_own_choice(enter):
     visitor = enter("text")
     trace = recorded("stand", 4)
     sampling = replace(trace.run.sampling, temperature=1.1)
@@ -249,7 +246,7 @@ def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
     assert visitor.asked == (1.1, HOW["eagle2"][1])  # a default is nobody's choice
 
 
-def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter) -> None:
+def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter):
     visitor = enter("text")
     visitor.choose("bandit_ucb")
     touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.why} & visitor.updates.keys()
@@ -259,7 +256,7 @@ def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter)
     assert "No run of this method is recorded" not in visitor.updates[visitor.tab.summary]
 
 
-def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
+def test_a_run_that_is_going_on_keeps_the_stage(enter):
     visitor = enter("text")
     cancel = visitor.tab.shared.pages.enter("a").begin()
     visitor.choose("eagle2")
@@ -267,7 +264,7 @@ def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
     assert visitor.asked == HOW["eagle2"] and json.loads(visitor.updates[visitor.tab.own])["of"] == "eagle2"
 
 
-def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter: Enter) -> None:
+def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter):
     visitor = enter("vision")
     visitor.choose("eagle2")
     assert visitor.shown is None and "No run of this method is recorded" in visitor.updates[visitor.tab.summary]
@@ -278,14 +275,14 @@ def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter: Ent
     assert pictures.shown == "lantern_pp"
 
 
-def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
+def test_a_form_that_is_no_form_is_refused_in_words(enter):
     visitor = enter("text")
     visitor.basics = "{"
     visitor.choose("eagle2")
     assert "Reload the page" in visitor.updates[visitor.tab.banner].value and visitor.shown is None
 
 
-def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:
+def test_a_run_of_this_session_stands_under_its_own_heading(enter):
     visitor = enter("text")
     name = f"mine:{visitor.tab.shared.archive.store.new(lines(recorded('stand', 4)))}"
     updates = visitor.tab.show(name, [("A run of mine", name)], VISITOR.session_hash)
@@ -297,11 +294,11 @@ def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> Non
         assert said in asyncio.run(visitor.tab.play_chosen(damaged, [], VISITOR))[visitor.tab.banner].value
 
 
-def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: Enter) -> None:
+def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter):
     visitor = enter("text")
     tab, values = visitor.tab, (visitor.given, visitor.prompt, visitor.basics, visitor.advanced)
 
-    def choose(method: str, target: str, before: str) -> tuple[str, str]:
+    def choose(method, target, before):
         updates = tab.choose_method(method, [], *values, VISITOR, target, before)
         return updates.get(tab.target, target), updates.get(tab.target_before, before)
 

@@ -1,7 +1,5 @@
 """Opening a trace file: a good one is kept for this session, a hostile one is refused with its line and field."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -22,7 +20,7 @@ from tests.support.traces.samples import lines, sample_trace
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> AppState:
+def shared(tmp_path):
     return app(tmp_path)
 
 
@@ -44,7 +42,7 @@ def broken(line: int, **fields: object) -> str:
         ("\0", 1),
     ],
 )
-def test_a_bad_file_is_refused_with_its_line(shared: AppState, tmp_path: Path, text: str, line: int) -> None:
+def test_a_bad_file_is_refused_with_its_line(shared, tmp_path, text, line):
     file = tmp_path / "bad.spectrace.jsonl"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadTrace, match=f"line {line}"):
@@ -52,20 +50,20 @@ def test_a_bad_file_is_refused_with_its_line(shared: AppState, tmp_path: Path, t
     assert len(shared.archive.store._entries) == 0
 
 
-def test_a_hostile_text_is_shown_as_text() -> None:
+def test_a_hostile_text_is_shown_as_text():
     trace = sample_trace(3)
     hostile = replace(trace, run=replace(trace.run, prompt="<script>alert(1)</script>", title="<img src=x>"))
     made = traces_tab.facts(outlined(hostile))
     assert "<script" not in made and "<img" not in made and "&lt;script&gt;" in made
 
 
-def test_a_file_that_stops_in_the_middle_says_so() -> None:
+def test_a_file_that_stops_in_the_middle_says_so():
     trace = sample_trace(3, ended=False)
     assert "has no end line" in traces_tab.facts(outlined(trace))
     assert traces_tab.facts(outlined(Trace(trace.run, ())))
 
 
-def test_a_run_that_is_gone_leaves_a_sentence(shared: AppState) -> None:
+def test_a_run_that_is_gone_leaves_a_sentence(shared):
     with gr.Blocks(), gr.Tab() as opened:
         text = TextTab(shared)
         tab = traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))

@@ -1,10 +1,7 @@
 """The vision-language tab without a browser: pictures brought and taken, what is asked, and what a visitor never shares."""
 
-from __future__ import annotations
-
 import base64
 import io
-from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -34,13 +31,13 @@ def event(at: object) -> gr.EventData:
 
 
 @pytest.fixture
-def tab(tmp_path: Path) -> VisionTab:
+def tab(tmp_path):
     shared = app(tmp_path)
     with gr.Blocks(), gr.Tab() as opened:
         return VisionTab(shared, opened)
 
 
-def test_the_examples_are_small_pictures_with_questions() -> None:
+def test_the_examples_are_small_pictures_with_questions():
     found = scene_shelf.scenes()
     assert len(found) >= 6
     for one in found:
@@ -49,7 +46,7 @@ def test_the_examples_are_small_pictures_with_questions() -> None:
         assert one.question and one.label and len(one.data) < 20_000
 
 
-def test_an_example_brings_its_question(tab: VisionTab) -> None:
+def test_an_example_brings_its_question(tab):
     second = scene_shelf.scenes()[1]
     made = tab.take("", event(1))
     assert made[tab.picture] == second.data and made[tab.prompt] == second.question
@@ -58,7 +55,7 @@ def test_an_example_brings_its_question(tab: VisionTab) -> None:
         assert list(tab.take("", event(strange))) == [tab.banner]
 
 
-def test_an_upload_is_opened_with_care(tab: VisionTab, tmp_path: Path) -> None:
+def test_an_upload_is_opened_with_care(tab, tmp_path):
     (tmp_path / "wide.png").write_bytes(png((3000, 1000)))
     made = tab.bring(str(tmp_path / "wide.png"))
     assert Image.open(io.BytesIO(made[tab.picture])).size == (768, 256)
@@ -69,7 +66,7 @@ def test_an_upload_is_opened_with_care(tab: VisionTab, tmp_path: Path) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("data", [b"", b"GIF89a", b"<svg onload=alert(1)>", png()[:40]])
-def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_picture_leaves_the_one_that_was_there(tab, tmp_path, data):
     (tmp_path / "bad.png").write_bytes(data)
     made = tab.bring(str(tmp_path / "bad.png"))
     assert list(made) == [tab.banner]
@@ -82,18 +79,18 @@ def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", m
     return FormState(method, target, "What is there?", *forms, picture=picture, modality="vision_language")
 
 
-def test_what_is_asked_holds_the_picture() -> None:
+def test_what_is_asked_holds_the_picture():
     settings = Settings()
     request = request_form.request(ask(settings, png()), settings)
     assert (request.method, request.target, request.image) == ("hivis", "scenes-vlm", png())
     assert request_form.request(ask(settings, None), settings).image is None
 
 
-def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
+def test_the_picture_belongs_to_one_page(tab):
     assert isinstance(tab.picture, gr.State) and tab.picture in tab.request_controls
 
 
-def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab: VisionTab, tmp_path: Path) -> None:
+def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab, tmp_path):
     trace = beginning("dream", 4)
     name = f"mine:{tab.shared.archive.store.new(lines(trace))}"
     updates = tab.show(name, [("dream", name)], "a")
@@ -104,6 +101,6 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
         assert (tab.picture in tab.apply_limits(updates, "dream", "scenes-vlm", "", by_hand)) != by_hand
 
 
-def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_scenes_is_told(tmp_path):
     with pytest.raises(BadInput, match="restore them from the repository"):
         scene_shelf.scenes(tmp_path)

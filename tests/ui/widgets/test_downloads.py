@@ -1,9 +1,6 @@
 """Any run can be saved in any format, made once, and a question that makes no sense is answered with a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +9,6 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from specviz.ui import theme
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import app
@@ -22,17 +18,17 @@ Save = Callable[..., Response]
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> AppState:
+def shared(tmp_path):
     return app(tmp_path)
 
 
 @pytest.fixture
-def save(shared: AppState) -> Save:
+def save(shared):
     client = TestClient(Starlette(routes=[downloads.route(shared.archive, lambda scope: "here")]))
     return lambda run="stand", kind="trace", step=1: client.get("/specviz/file", params={"run": run, "kind": kind, "step": step})
 
 
-def test_the_trace_file_comes_back_as_it_was(shared: AppState, save: Save) -> None:
+def test_the_trace_file_comes_back_as_it_was(shared, save):
     name = MINE + shared.archive.store.new(lines(sample_trace(4)), checked=True)
     answer = save(name)
     assert answer.text == shared.archive.text(name) and answer.headers["content-encoding"] == "gzip"
@@ -41,7 +37,7 @@ def test_the_trace_file_comes_back_as_it_was(shared: AppState, save: Save) -> No
 
 
 @pytest.mark.parametrize("kind", theme.texts()["formats"])
-def test_every_button_s_file_is_what_it_says(save: Save, kind: str) -> None:
+def test_every_button_s_file_is_what_it_says(save, kind):
     answer = save(kind=kind, step="3" if kind in ("graphml", "nodelink") else "")
     ending = answer.headers["content-disposition"].rstrip('"').rpartition(".")[2]
     assert answer.headers["content-type"].partition(";")[0] == theme.texts()["types"][ending]
@@ -49,7 +45,7 @@ def test_every_button_s_file_is_what_it_says(save: Save, kind: str) -> None:
     assert ending != "html" or "default-src 'none'" in answer.text
 
 
-def test_a_tree_is_that_of_the_step_on_the_screen(shared: AppState, save: Save) -> None:
+def test_a_tree_is_that_of_the_step_on_the_screen(shared, save):
     answer = save(kind="graphml", step=3)
     nodes = ElementTree.fromstring(answer.text).findall(".//{*}node")
     drawn = shared.archive.trace("stand").steps[2].nodes
@@ -64,12 +60,12 @@ def test_a_tree_is_that_of_the_step_on_the_screen(shared: AppState, save: Save) 
         ("stand", "graphml", "1e9"), ("../x", "trace", 1), ("mine:guess", "trace", 1), ("", "trace", 1), ("stand", "", 1),
     ],
 )  # fmt: skip
-def test_what_cannot_be_saved_is_explained(save: Save, asked: tuple[str, str, object]) -> None:
+def test_what_cannot_be_saved_is_explained(save, asked):
     answer = save(*asked)
     assert answer.status_code == 400 and answer.text.endswith(".")
 
 
-def test_a_file_is_made_once_and_the_latest_are_kept_within_bounds(shared: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_made_once_and_the_latest_are_kept_within_bounds(shared, monkeypatch):
     made, make = list[str](), downloads.make
     monkeypatch.setattr(downloads, "make", lambda archive, run, kind, step: made.append(kind) or make(archive, run, kind, step))
     files = downloads.Files(shared.archive, lambda scope: "here", kept_bytes=2_000)
