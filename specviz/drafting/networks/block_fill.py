@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, Product, plain
-from specviz.drafting.networks.feature_head import add_bias, feed_forward, layer_tensors, projections
+from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.decoder_layer import DecoderLayer, add_bias, layer_tensors, projections
 from specviz.drafting.networks.head_config import HeadConfig
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import Rotating, turn
@@ -162,22 +162,15 @@ class BlockFill(Network):
         return FillRuntime(self, layout)
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """One decoder layer. ``entering``: product for queries, keys and values. ``context``: product for keys and values only."""
+class _Layer(DecoderLayer):
+    """Decoder layer with convolutions around its sublayers. ``context``: product for keys and values only."""
 
-    before: Tensor
-    entering: Product
-    context: Product
-    bias: Tensor | None
-    queries_norm: Tensor | None
-    keys_norm: Tensor | None
-    leaving: Product
-    leaving_bias: Tensor | None
-    between: Tensor
-    feed: Product
-    around_attention: Callable[[Tensor], Around]
-    around_feed: Callable[[Tensor], Around]
+    def __init__(self, config: FillConfig, part: Mapping[str, Tensor], layout: Layout) -> None:
+        super().__init__(config, part, layout)
+        self.before, self.between = part["input_layernorm.weight"], part["post_attention_layernorm.weight"]
+        self.context = layout(projections(config, part, "kv"))
+        self.queries_norm, self.keys_norm = (None if self.norm is None else self.norm[head] for head in (0, -1))
+        self.around_attention, self.around_feed = (_around(config, part, name, layout) for name in ("attention", "mlp"))
 
 
 class FillRuntime(Rotating):
@@ -191,7 +184,7 @@ class FillRuntime(Rotating):
         tensors = network.tensors
         self._fc = layout(tensors["fc.weight"] * tensors["fc.scale"] if config.scaled else tensors["fc.weight"])
         self._context_norm, self._last = tensors["hidden_norm.weight"], tensors["norm.weight"]
-        self._layers = [_lay_out(config, tensors, number, layout) for number in range(config.layers)]
+        self._layers = [_Layer(config, layer_tensors(tensors, number), layout) for number in range(config.layers)]
         self._head = layout(network.head)
         self._small = {name: value for name, value in tensors.items() if not name.startswith(("layers.", "fc."))}
         self._bias = layout(tensors["markov_head.markov_w2.weight"]) if config.markov else None
@@ -215,14 +208,11 @@ class FillRuntime(Rotating):
         config, blocks, slots = self.config, *places.shape
         masks = self.embedding[config.mask].expand(blocks, slots - 1, -1)
         x = torch.cat((F.embedding(tokens, self.embedding)[:, None], masks), dim=1) * config.embedding_scale
-        sizes = [heads * config.head_size for heads in (config.heads, config.kv_heads, config.kv_heads)]
         for number, layer in enumerate(self._layers):
             inputs, after = layer.around_attention(self._norm(x, layer.before))
-            queries, keys, values = add_bias(layer.entering(inputs), layer.bias).split(sizes, dim=-1)
-            split = [part.unflatten(-1, (-1, config.head_size)) for part in (queries, keys, values)]
-            queries = self._turned(split[0], layer.queries_norm, places)
-            keys = self._turned(split[1], layer.keys_norm, places)
-            x = x + after(add_bias(layer.leaving(attend(number, queries, keys, split[2])), layer.leaving_bias))
+            queries, keys, values = layer.enter(inputs).split((config.heads, config.kv_heads, config.kv_heads), dim=-2)
+            queries, keys = self._turned(queries, layer.queries_norm, places), self._turned(keys, layer.keys_norm, places)
+            x = x + after(layer.leave(attend(number, queries, keys, values)))
             inputs, after = layer.around_feed(self._norm(x, layer.between))
             x = x + after(layer.feed(inputs))
         return self._norm(x, self._last)
@@ -331,7 +321,7 @@ class FillRuntime(Rotating):
 
     def _turned(self, x: Tensor, norm: Tensor | None, places: Tensor) -> Tensor:
         """Normalise and rotate x [.., head, size] to ``places`` [..]."""
-        cosine, sine = self.rotary[:, places][..., None, :]
+        cosine, sine = self.turns(places)[..., None, :]
         return turn(x if norm is None else self._norm(x, norm), cosine, sine)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -339,49 +329,22 @@ class FillRuntime(Rotating):
         return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, self.config.how.eps)
 
 
-def _lay_out(config: FillConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
-    """Pack one layer, with channels ordered so that a head's two halves rotate together."""
-    channels, part = config.channels().to(tensors["fc.weight"].device), layer_tensors(tensors, number)
-    entering, context = (projections(config, part, names, "weight") for names in ("qkv", "kv"))
-    assert entering is not None and context is not None, "a layer attends"
+def _around(config: FillConfig, part: Mapping[str, Tensor], name: str, layout: Layout) -> Callable[[Tensor], Around]:
+    """Return DFlash 2's pair of causal convolutions over a block, before and after a sublayer; by default, no change.
 
-    def around(name: str) -> Callable[[Tensor], Around]:
-        if not config.conv_taps:
-            return lambda x: (x, lambda output: output)
-        return _convolution(
-            part[f"{name}_conv.base_kernel"], layout(part[f"{name}_conv.kernel_projection.weight"]), config.conv_group
-        )
-
-    norms = [part[f"self_attn.{name}_norm.weight"][channels] if config.head_norms else None for name in "qk"]
-    return _Layer(
-        before=part["input_layernorm.weight"],
-        entering=layout(entering),
-        context=layout(context),
-        bias=projections(config, part, "qkv", "bias"),
-        queries_norm=norms[0],
-        keys_norm=norms[1],
-        leaving=layout(part["self_attn.o_proj.weight"]),
-        leaving_bias=part.get("self_attn.o_proj.bias"),
-        between=part["post_attention_layernorm.weight"],
-        feed=feed_forward(part, layout),
-        around_attention=around("attention"),
-        around_feed=around("mlp"),
-    )
-
-
-def _convolution(base: Tensor, projection: Product, group: int) -> Callable[[Tensor], Around]:
-    """Return DFlash 2's pair of causal convolutions over a block, before and after a sublayer.
-
-    The kernels [side, tap, hidden] are ``base`` plus a dynamic part, computed per row and shared by ``group`` channels. Side 0
+    The kernels [side, tap, hidden] are a base plus a dynamic part, computed per row and shared by a group of channels. Side 0
     convolves the sublayer's input, side 1 its output; the dynamic parts of both are computed from the input.
     """
+    if not config.conv_taps:
+        return lambda x: (x, lambda output: output)
+    base, projection = part[f"{name}_conv.base_kernel"], layout(part[f"{name}_conv.kernel_projection.weight"])
 
     def around(x: Tensor) -> Around:
-        kernels = base + projection(x).unflatten(-1, (2, base.shape[1], -1)).repeat_interleave(group, dim=-1)
+        kernels = base + projection(x).unflatten(-1, (2, config.conv_taps, -1)).repeat_interleave(config.conv_group, dim=-1)
 
         def convolved(side: int, rows: Tensor) -> Tensor:
             slots = rows.shape[1]
-            shifted = (F.pad(rows, (0, 0, tap, 0))[:, :slots] * kernels[:, :, side, tap] for tap in range(base.shape[1]))
+            shifted = (F.pad(rows, (0, 0, tap, 0))[:, :slots] * kernels[:, :, side, tap] for tap in range(config.conv_taps))
             return torch.stack(list(shifted)).sum(0)
 
         return convolved(0, x), partial(convolved, 1)

@@ -71,7 +71,7 @@ class Layer(nn.Module):
         self.up = nn.Linear(config.hidden, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.hidden, bias=False)
 
-    def project(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return rotated queries [batch, head, token, size], rotated keys and plain values (fewer heads); ``turns``: rotary
         factors."""
         config = self.config

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, Product, plain
+from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, plain
 from specviz.drafting.networks.attention import attend as attend_cached
-from specviz.drafting.networks.feature_head import feed_forward
+from specviz.drafting.networks.decoder_layer import DecoderLayer, projections, unit
 from specviz.drafting.networks.feature_net import FeatureConfig, Layer, Norm, attend
 from specviz.drafting.networks.network import Network
 
@@ -71,11 +70,6 @@ class Plain(Layer):
         """Return the attention's input for rows [row, hidden]."""
         return x if self.entry is None else self.entry(x)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the layer's output from rows and their attention output."""
-        x = x + self.self_attn.o_proj(attended)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
 
 class Reading(Plain):
     """Gated cross-attention: queries from rows, keys and values from thoughts, queries and keys normalised per head."""
@@ -86,10 +80,10 @@ class Reading(Plain):
         self.k_norm = Norm(config.head_size, config.eps)
         self.gates = nn.Parameter(torch.zeros(2))
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
         """Return the layer's output from rows and their attention output, both additions scaled by gates."""
         first, second = self.gates.tanh()
-        x = x + first * self.self_attn.o_proj(attended)
+        x = residual + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
 
 
@@ -170,18 +164,6 @@ class CrossNet(Network):
         return self.norm(x), middle
 
 
-class _Folded(NamedTuple):
-    """Matrices of one layer, with norm weights folded in.
-
-    ``into``: product for queries, keys and values, or only for queries. ``normed``: whether the layer's input is normalised.
-    """
-
-    normed: bool
-    into: Product
-    out: Product
-    feed: Product
-
-
 class CrossRuntime:
     """Inference runtime, shared between runs, with three caches whose columns are numbered alike.
 
@@ -200,15 +182,20 @@ class CrossRuntime:
         self._aside: AbstractContextManager[None] = nullcontext()
         self._net, self._layout = net, layout
         self.embedding, self.reach = net.embedding, net.reach
-        self._first, self._last = (_fold(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
+        self._sizes = net.config.sizes
+        self._first, self._last = (self._laid_out(layer.state_dict()) for layer in (net.first, net.last))
         self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
-        self._open = any(gates)
-        attention = net.reading.self_attn
-        self._reading = _fold(net.reading, layout, *gates)._replace(into=layout(_normed(net.reading, attention.q_proj.weight)))
-        self._thoughts = layout(torch.cat((attention.k_proj.weight, attention.v_proj.weight)).contiguous())
+        self._open, reading = any(gates), net.reading.state_dict()
+        for name, gate in zip(("self_attn.o_proj.weight", "mlp.down_proj.weight"), gates, strict=True):
+            reading[name] = reading[name] * gate
+        self._reading, self._thoughts = self._laid_out(reading, "q"), layout(projections(self._sizes, reading, "kv"))
         self._q_norm, self._k_norm = net.reading.q_norm.weight, net.reading.k_norm.weight
         self._head = layout(net.head)
+
+    def _laid_out(self, part: dict[str, Tensor], names: str = "qkv") -> DecoderLayer:
+        before, between = part.get("input_layernorm.weight"), part["post_attention_layernorm.weight"]
+        return DecoderLayer(self._sizes, part, self._layout, before, between, names)
 
     def without_cross_attention(self) -> CrossRuntime:
         """Return the same drafter with closed gates."""
@@ -239,16 +226,16 @@ class CrossRuntime:
 
         ``features`` [row, hidden]: the target's thoughts in the prompt.
         """
-        nothing = self.embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
-        cache.layers[1].put(0, nothing, nothing)
-        x = self._self(self._first, self._enter(embedded), position, cache.layers[0], 0, None)
+        cache.layers[1].put(0, *self._net.nothing())
+        turns, x = self._turns(position), self._enter(embedded)
+        x = self._first(x, x, turns, cache.layers[0], 0, None)
         if self._open:
             found = torch.zeros(1, self.config.heads * self.config.head_size).to(x)
             if not self.config.sink and len(features):
                 values = self._thoughts(features).unflatten(-1, (2, self.config.kv_heads, -1))[:, 1].mean(0)
                 found = values.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0).view(1, -1)
-            x = self._finish(self._reading, x, found)
-        self._self(self._last, x, position, cache.layers[2], 0, None)
+            x = self._reading.finish(x, found)
+        self._last(self._inner(x), x, turns, cache.layers[2], 0, None)
 
     def __call__(
         self,
@@ -268,49 +255,39 @@ class CrossRuntime:
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
         x = self._enter(F.embedding(tokens, self.embedding) if embedded is None else embedded)
-        x = self._self(self._first, x, positions, cache.layers[0], column, padded_mask)
+        turns = self._turns(positions)
+        x = self._first(x, x, turns, cache.layers[0], column, padded_mask)
         if self._open:
             x = self._across(x, features, cache.layers[1], column, padded_mask)
-        x = self._self(self._last, x, positions, cache.layers[2], column, padded_mask)
-        return self._unit(x) * self._net.norm.weight
+        x = self._last(self._inner(x), x, turns, cache.layers[2], column, padded_mask)
+        return unit(x, self._sizes) * self._net.norm.weight
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Map outputs [row, hidden] to logits [row, support]."""
         return self._head(outputs)
 
     def _enter(self, embedded: Tensor) -> Tensor:
-        return embedded if self._entry is None else self._unit(embedded) * self._entry
+        return embedded if self._entry is None else unit(embedded, self._sizes) * self._entry
 
-    def _self(
-        self, layer: _Folded, x: Tensor, positions: Tensor, cache: KeyValues, column: int | Tensor, mask: Tensor | None
-    ) -> Tensor:
-        config = self.config
-        entering = self._unit(x) if layer.normed else x
-        mixed = layer.into(entering).view(len(x), config.heads + 2 * config.kv_heads, config.head_size)
-        turned = self._net.turn(mixed[:, : config.heads + config.kv_heads], positions)
-        keys, values = cache.put(column, turned[:, config.heads :], mixed[:, config.heads + config.kv_heads :])
-        return self._finish(layer, x, attend_cached(turned[:, : config.heads], keys, values, mask))
+    def _inner(self, x: Tensor) -> Tensor:
+        """Return the attention's input in the cross-attention and in the last layer."""
+        return unit(x, self._sizes) if self.config.inner_norms else x
+
+    def _turns(self, positions: Tensor) -> Tensor:
+        return self.rotary.index_select(1, positions)[:, :, None]
 
     def _across(self, x: Tensor, features: Tensor, cache: KeyValues, column: int | Tensor, mask: Tensor | None) -> Tensor:
         config = self.config
-        entering = self._unit(x) if self._reading.normed else x
-        queries = self._unit(self._reading.into(entering).view(len(x), config.heads, config.head_size)) * self._q_norm
+        queries = unit(self._reading.enter(self._inner(x)), self._sizes) * self._q_norm
         mixed = self._thoughts(features).view(len(x), 2 * config.kv_heads, config.head_size)
-        fresh = self._unit(mixed[:, : config.kv_heads]) * self._k_norm
+        fresh = unit(mixed[:, : config.kv_heads], self._sizes) * self._k_norm
         keys, values = cache.put(column, fresh, mixed[:, config.kv_heads :])
         unseen = 0 if self.config.sink else NOTHING
         keys, values, mask = keys[:, unseen:], values[:, unseen:], None if mask is None else mask[:, unseen:]
         if self.watched is not None:
             with self._aside:
                 self.watched.append(F.pad(_mean_weights(queries, keys, mask), (unseen, 0)))
-        return self._finish(self._reading, x, attend_cached(queries, keys, values, mask))
-
-    def _finish(self, layer: _Folded, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + layer.out(attended)
-        return x + layer.feed(self._unit(x))
-
-    def _unit(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
+        return self._reading.finish(x, attend_cached(queries, keys, values, mask))
 
 
 def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -318,22 +295,3 @@ def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     shared = keys.repeat_interleave(queries.shape[1] // len(keys), dim=0)
     scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * queries.shape[-1] ** -0.5
     return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
-
-
-def _fold(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
-    """Return a layer's packed matrices, with the outputs of attention and feed-forward scaled by these factors."""
-    attention, down = layer.self_attn, "mlp.down_proj.weight"
-    weights = layer.state_dict()
-    weights[down] = (weights[down] * feed_scale).contiguous()
-    entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
-    return _Folded(
-        layer.entry is not None,
-        layout(_normed(layer, entering).contiguous()),
-        layout((attention.o_proj.weight * attention_scale).contiguous()),
-        feed_forward(weights, layout, layer.post_attention_layernorm.weight),
-    )
-
-
-def _normed(layer: Plain, weight: Tensor) -> Tensor:
-    """Return the matrix that reads the layer's normalised input, with the norm weight folded in."""
-    return weight if layer.entry is None else weight * layer.entry.weight

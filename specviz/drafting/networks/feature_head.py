@@ -5,7 +5,7 @@ folded into the next matrices, and matrices with the same input are joined. Chan
 conventions.
 
 Axis names: ``row``, ``hidden``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft
-vocabulary), ``expert``, ``chosen``.
+vocabulary).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, Product, attend, plain
-from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig
-from specviz.drafting.networks.rotary import Rotating, turn
+from specviz.drafting.networks.attention import LayerCaches, Layout, Product, attend, plain
+from specviz.drafting.networks.decoder_layer import DecoderLayer, add_bias, layer_tensors, unit
+from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConfig
+from specviz.drafting.networks.rotary import Rotating
 
 _FIRST_POSITIONS = 1024
-_LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +92,6 @@ class HeadCache(LayerCaches):
         return self.places[: start + len(places)]
 
 
-@dataclass
-class _Layer:
-    """One decoder layer, with norms folded in and matrices packed."""
-
-    entering: Product
-    bias: Tensor | None
-    leaving: Product
-    leaving_bias: Tensor | None
-    feed: Product
-    norm: Tensor | None
-    """Weight of the norm of queries and keys [head + kv, size]."""
-    norm_bias: Tensor | None
-    """Bias of the norm of queries and keys, if it is a layer norm."""
-    window: int
-
-
 class FeatureRuntime(Rotating):
     """Inference runtime of a draft head, shared between runs, which keep their own caches."""
 
@@ -116,7 +100,14 @@ class FeatureRuntime(Rotating):
         how, tensors = head.config.how, _factors_of_norms(head)
         about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
         self._tensors = {name: value for name, value in tensors.items() if name.startswith(about_pictures)}
-        self._layers = [_lay_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
+        self._layers = []
+        for number in range(head.config.layers):
+            part = layer_tensors(tensors, number)
+            before = part.get("input_layernorm.weight")
+            if head.config.wide and number == 0:
+                norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
+                before = torch.cat(norms if how.embedding_first else norms[::-1])
+            self._layers.append(DecoderLayer(head.config, part, layout, before, part["post_attention_layernorm.weight"]))
         weight, self._bias = _entry(head.config, tensors)
         self._fc = layout(weight)
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
@@ -160,9 +151,9 @@ class FeatureRuntime(Rotating):
             return features
         kind = self.config.how.entry_norm
         if kind == TOGETHER:
-            features = self._unit(features)
+            features = unit(features, self.config)
         elif kind == EACH:
-            features = self._unit(features.unflatten(-1, (len(self.config.taps), -1))).flatten(-2)
+            features = unit(features.unflatten(-1, (len(self.config.taps), -1)), self.config).flatten(-2)
         return self._project(features)
 
     def __call__(
@@ -190,11 +181,11 @@ class FeatureRuntime(Rotating):
             embedded = F.embedding(tokens, self.embedding)
         pair = (embedded, features) if how.embedding_first else (features, embedded)
         if config.wide or config.paired:
-            entering = self._unit(torch.stack(pair, dim=1)).flatten(1)
+            entering = unit(torch.stack(pair, dim=1), config).flatten(1)
         else:
             entering = torch.cat(pair, dim=-1)
         if config.wide:
-            residual = features if self._residual is None else self._unit(features) * self._residual
+            residual = features if self._residual is None else unit(features, config) * self._residual
         else:
             entering = self._project(entering)
             if behind is not None:
@@ -205,48 +196,26 @@ class FeatureRuntime(Rotating):
         turns = self._turns(axial)
         for number, layer in enumerate(self._layers):
             seen = mask
-            if layer.window and apart is not None:
-                near = apart < layer.window
+            if apart is not None and how.windows[number]:
+                near = apart < how.windows[number]
                 seen = near if mask is None else mask & near
-            inputs = entering if number == 0 and not (config.first_norm or config.paired) else self._unit(residual)
-            residual = residual + self._attention(layer, inputs, turns, cache.layers[number], start, seen)
-            residual = residual + layer.feed(self._unit(residual))
-        return residual if self._norm is None else self._unit(residual) * self._norm
+            inputs = entering if number == 0 and not (config.first_norm or config.paired) else unit(residual, config)
+            residual = layer(inputs, residual, turns, cache.layers[number], start, seen)
+        return residual if self._norm is None else unit(residual, config) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Map outputs [row, hidden] to logits [row, support]; -inf for tokens that are not candidates of a row."""
-        return self._head(self._unit(outputs) if self._unit_before_head else outputs)
-
-    def _attention(
-        self, layer: _Layer, inputs: Tensor, turns: Tensor, cache: KeyValues, start: int | Tensor, mask: Tensor | None
-    ) -> Tensor:
-        config = self.config
-        heads, turning = config.heads, config.heads + config.kv_heads
-        values = turning + config.kv_heads
-        mixed = add_bias(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
-        turned = mixed[:, :turning]
-        if layer.norm is not None:
-            layered = layer.norm_bias is not None
-            unit = F.layer_norm(turned, (config.head_size,), eps=_LAYER_NORM_EPS) if layered else self._unit(turned)
-            turned = add_bias(unit * layer.norm, layer.norm_bias)
-        turned = turn(turned, *turns)
-        attended = attend(turned[:, :heads], *cache.put(start, turned[:, heads:], mixed[:, turning:values]), mask)
-        if config.gated:
-            attended = attended * mixed[:, values:].flatten(1).sigmoid()
-        return add_bias(layer.leaving(attended), layer.leaving_bias)
+        return self._head(unit(outputs, self.config) if self._unit_before_head else outputs)
 
     def _turns(self, positions: Tensor) -> Tensor:
         """Return cosines and signed sines [2, row, 1, size] for positions [row] or [3, row]."""
-        if positions.ndim == 1 or self._axis is None:
+        if positions.ndim == 1:
             return self.rotary.index_select(1, positions)[:, :, None]
-        channels = torch.arange(len(self._axis), device=positions.device)
+        channels = torch.arange(self.config.head_size, device=positions.device)
         return self.rotary[:, positions[self._axis].T, channels][:, :, None]
 
     def _project(self, x: Tensor) -> Tensor:
         return add_bias(self._fc(x), self._bias)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
 
 
 class _CandidateHead:
@@ -297,125 +266,3 @@ def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
     """Return a narrow projection's columns for the embedding and for the state."""
     first, second = weight.chunk(2, dim=-1)
     return (first, second) if config.how.embedding_first else (second, first)
-
-
-def _lay_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
-    how, channels, part = config.how, config.channels(), layer_tensors(tensors, number)
-    weight = projections(config, part, "qkv", "weight")
-    assert weight is not None, "a layer attends"
-    if config.wide and number == 0:
-        norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
-        weight = weight * torch.cat(norms if how.embedding_first else norms[::-1])
-    elif "input_layernorm.weight" in part:
-        weight = weight * part["input_layernorm.weight"]
-
-    def norm(kind: str) -> Tensor | None:
-        """Return the weight or bias of the norm of queries and keys, per head."""
-        if f"self_attn.q_norm.{kind}" not in part:
-            return None
-        sizes = {"q": config.heads, "k": config.kv_heads}
-        rows = [part[f"self_attn.{name}_norm.{kind}"].expand(heads, -1) for name, heads in sizes.items()]
-        return torch.cat(rows)[:, channels]
-
-    return _Layer(
-        entering=layout(weight.contiguous()),
-        bias=projections(config, part, "qkv", "bias"),
-        leaving=layout(part["self_attn.o_proj.weight"]),
-        leaving_bias=part.get("self_attn.o_proj.bias"),
-        feed=(
-            feed_forward(part, layout, part["post_attention_layernorm.weight"])
-            if config.experts is None
-            else ExpertLayer(config.experts, part, layout)
-        ),
-        norm=norm("weight"),
-        norm_bias=norm("bias"),
-        window=how.windows[number] if how.windows else 0,
-    )
-
-
-def layer_tensors(tensors: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Return the tensors of one layer by their names within it."""
-    start = f"layers.{number}."
-    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-
-
-def projections(config: HeadConfig, part: Mapping[str, Tensor], names: str, kind: str) -> Tensor | None:
-    """Return the stacked weights or biases of these projections ("qkv") of a layer, or None if it has none of this ``kind``.
-
-    Channels of queries and keys are in the order of :meth:`HeadConfig.channels`. Gates, stored with the queries, come last.
-    """
-    if f"self_attn.q_proj.{kind}" not in part:
-        return None
-    rows, gates = [], list[Tensor]()
-    for name in names:
-        own = part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size))
-        if name == "q" and config.gated:
-            own, gate = own.unflatten(0, (config.heads, 2)).unbind(1)
-            gates = [gate]
-        rows.append(own if name == "v" else own[:, config.channels().to(own.device)])
-    return torch.cat((*rows, *gates)).flatten(0, 1)
-
-
-def feed_forward(part: Mapping[str, Tensor], layout: Layout, norm: Tensor | None = None, start: str = "mlp") -> Product:
-    """Return a dense feed-forward whose names begin with ``start``, with the weight of the preceding ``norm`` folded in."""
-    widening = torch.cat((part[f"{start}.gate_proj.weight"], part[f"{start}.up_proj.weight"]))
-    widen = layout((widening if norm is None else widening * norm).contiguous())
-    narrow = layout(part[f"{start}.down_proj.weight"])
-    biases = [part[name] for side in ("gate", "up") if (name := f"{start}.{side}_proj.bias") in part]
-    wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get(f"{start}.down_proj.bias")
-
-    def feed(x: Tensor) -> Tensor:
-        gate, up = add_bias(widen(x), wide_bias).chunk(2, dim=-1)
-        return add_bias(narrow(F.silu(gate) * up), narrow_bias)
-
-    return feed
-
-
-def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias
-
-
-class ExpertLayer:
-    """Mixture-of-experts feed-forward: a router chooses a few experts per row; a shared expert may process all rows.
-
-    The weight of the preceding norm is folded into the matrices.
-    """
-
-    def __init__(self, experts: Experts, part: Mapping[str, Tensor], layout: Layout) -> None:
-        self._experts, norm = experts, part["post_attention_layernorm.weight"]
-        self._router = part["mlp.gate.weight"] * norm
-        self._correction = part.get("mlp.gate.e_score_correction_bias")
-        self._widening, self._narrowing = part["mlp.experts.gate_up_proj"] * norm, part["mlp.experts.down_proj"]
-        self._shared = feed_forward(part, layout, norm, "mlp.shared_expert") if experts.shared else None
-        self._shared_gate = part["mlp.shared_expert_gate.weight"] * norm if experts.shared_gate else None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [row, hidden] to [row, hidden]."""
-        weights, chosen = self.routed(x)
-        total = torch.zeros_like(x)
-        for expert in chosen.unique().tolist():
-            row, place = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = F.linear(x[row], self._widening[expert]).chunk(2, dim=-1)
-            output = F.linear(F.silu(gate) * up, self._narrowing[expert])
-            total = total.index_add(0, row, output * weights[row, place, None])
-        if self._shared is None:
-            return total
-        shared = self._shared(x)
-        return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
-
-    def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights and indices of each row's experts, both [row, chosen]."""
-        experts, wide = self._experts, torch.promote_types(x.dtype, torch.float32)
-        logits = F.linear(x.to(wide), self._router.to(wide))
-        scores = logits.softmax(-1) if experts.scores == "softmax" else logits.sigmoid()
-        by = scores if self._correction is None else scores + self._correction.to(wide)
-        if experts.groups > 1:  # a group is ranked by the sum of its best two scores
-            grouped = by.unflatten(-1, (experts.groups, -1))
-            best = grouped.topk(2, dim=-1).values.sum(-1).topk(experts.chosen_groups, dim=-1).indices
-            kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=x.device).scatter(-1, best, True)
-            by = grouped.masked_fill(~kept[..., None], -torch.inf).flatten(-2)
-        chosen = by.topk(experts.chosen, dim=-1).indices
-        weights = scores.gather(-1, chosen)
-        if experts.normed:
-            weights = weights / (weights.sum(-1, keepdim=True) + (1e-20 if experts.scores == "sigmoid" else 0.0))
-        return (weights * experts.scale).to(x.dtype), chosen

@@ -49,6 +49,24 @@ class FeatureConfig:
     """Number of learned draft-step embeddings; 0 for none."""
 
     @property
+    def sizes(self) -> HeadConfig:
+        """The same sizes as those of a published head."""
+        how = HeadConventions(self.taps, head_norm=self.wide, theta=self.theta, rates=self.rates, eps=self.eps)
+        return HeadConfig(
+            vocab_size=self.vocab_size,
+            hidden=self.hidden,
+            target_hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_size=self.head_size,
+            inner=self.inner,
+            layers=1,
+            wide=self.wide,
+            how=how,
+            bias=self.bias,
+        )
+
+    @property
     def angles(self) -> Tensor:
         """Rotary inverse frequencies in radians per position, float64 [size / 2]."""
         return torch.tensor(self.rates, dtype=torch.float64) if self.rates else rates_of(self.head_size, self.theta)
@@ -131,6 +149,11 @@ class Layer(nn.Module):
             self.input_layernorm = Norm(config.hidden, config.eps)
             self.hidden_norm = Norm(config.hidden, config.eps)
 
+    def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
+        """Return the output [row, hidden] from the residual and the attention output [row, head * size]."""
+        x = residual + self.self_attn.o_proj(attended)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
 
 class FeatureNet(Network):
     """The network for training.
@@ -156,21 +179,7 @@ class FeatureNet(Network):
 
         Step embeddings have no published name and are omitted; drafters that use them add them to the features themselves.
         """
-        config = self.config
-        how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)
-        sizes = HeadConfig(
-            vocab_size=config.vocab_size,
-            hidden=config.hidden,
-            target_hidden=config.hidden,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            head_size=config.head_size,
-            inner=config.inner,
-            layers=1,
-            wide=config.wide,
-            how=how,
-            bias=config.bias,
-        )
+        sizes = self.config.sizes
         named = {name.replace("layer.", "layers.0.", 1): value.detach() for name, value in self.state_dict().items()}
         named["fc.weight"] = named["fc.weight"] * named.pop("fc.scale")
         tensors = {name: named[name] for name in sizes.shapes()}
@@ -188,15 +197,11 @@ class FeatureNet(Network):
         """Return features [row, hidden] plus the embedding of draft step ``step``; step 0 marks the target's hidden states."""
         return features + self.steps[min(step, self.config.steps - 1)] if self.config.steps else features
 
-    def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the attention's input and the residual, from the next tokens [row] and features [row, hidden].
+    def mix(self, embedded: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the attention's input and the residual, from the next tokens' embeddings and features, both [row, hidden].
 
         Features are fused hidden states of the target, or outputs of this network.
         """
-        return self.mix(F.embedding(tokens, self.embedding), features)
-
-    def mix(self, embedded: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Like :meth:`inputs`, but takes token embeddings [row, hidden] instead of tokens."""
         if self.config.wide:
             pair = (self.layer.input_layernorm(embedded), self.layer.hidden_norm(features))
             return torch.cat(pair, dim=-1), features
@@ -214,8 +219,7 @@ class FeatureNet(Network):
 
     def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
         """Return the output [row, hidden] from the residual and the attention output [row, head * size]."""
-        x = residual + self.layer.self_attn.o_proj(attended)
-        return x + self.layer.mlp(self.layer.post_attention_layernorm(x))
+        return self.layer.finish(residual, attended)
 
     def ready(self, output: Tensor) -> Tensor:
         """Return the head's input for an output of the layer."""

@@ -170,45 +170,38 @@ class LeanDecoder(Rotating):
         in parallel. Hidden states are numbered as in transformers and have the embedding's dtype.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
-        turns, hidden, tap_queue = self.rotary[:, positions][:, :, None], {}, sorted(taps)
+        turns, hidden, tap_queue = self.turns(positions)[:, :, None], {}, sorted(taps)
         for span in self.spans if together else self._singly:
             while tap_queue and tap_queue[0] <= self.layers[span[0]].number:
                 hidden[tap_queue.pop(0)] = x.to(self._embedding)
-            x = self._parallel(x, span, turns, cache, mask) if len(span) > 1 else self._single(x, span[0], turns, cache, mask)
+            x = self._run(x, span, turns, cache, mask)
         x = self._norm(x.to(self.device), self._last)
         hidden.update({tap: x.to(self._embedding) for tap in tap_queue})
         return self._head(x[-last:]), hidden
 
-    def _single(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        layer = self.layers[place]
-        x = x.to(layer.device)
-        return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
-
-    def _parallel(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """Run the attention of several layers from the same input, then output and feed-forward layer by layer.
 
         On one device, the attentions are one call; on several devices, they run concurrently.
         """
-        layers, inputs = [self.layers[place] for place in span], x
-        joint = self._joint.get(tuple(span))
+        layers, joint = [self.layers[place] for place in span], self._joint.get(tuple(span))
         if joint is not None:
             shared, product, biases = joint
-            x, turns = x.to(layers[0].device), turns.to(layers[0].device)
-            mixed = product(self._norm(x, shared)).view(len(x), len(layers), -1)
+            inputs = x.to(layers[0].device)
+            mixed = product(self._norm(inputs, shared)).view(len(x), len(layers), -1)
             mixed = mixed if biases is None else mixed + biases
-            attentions = list(self._attend(mixed, span, turns, cache, mask))
+            attentions = list(self._attend(mixed, span, turns.to(inputs.device), cache, mask))
         else:
-            attentions = [self._attention(inputs, place, turns, cache, mask) for place in span]
+            attentions = []
+            for place, layer in zip(span, layers, strict=True):
+                mixed = layer.entering(self._norm(x.to(layer.device), layer.before))
+                mixed = mixed if layer.bias is None else mixed + layer.bias
+                attentions.append(self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0])
         for layer, attended in zip(layers, attentions, strict=True):
             x = x.to(layer.device) + layer.leaving(attended)
-            x = self._widen(x, layer)
+            gate, up = layer.widening(self._norm(x, layer.between)).chunk(2, dim=-1)
+            x = x + layer.narrowing(F.silu(gate) * up)
         return x
-
-    def _attention(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        layer = self.layers[place]
-        mixed = layer.entering(self._norm(x.to(layer.device), layer.before))
-        mixed = mixed if layer.bias is None else mixed + layer.bias
-        return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0]
 
     def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """Return each layer's attention output [layer, row, head * size] of mixed [row, layer, (head + 2 kv) * size]; fills the
@@ -233,10 +226,6 @@ class LeanDecoder(Rotating):
         attended = F.scaled_dot_product_attention(shaped, both[:, 0, :, :end], both[:, 1, :, :end], attn_mask=head_mask)
         attended = attended.view(len(span), kv, heads // kv, rows, shape.head_size)
         return attended.permute(0, 3, 1, 2, 4).reshape(len(span), rows, heads * shape.head_size)
-
-    def _widen(self, x: Tensor, layer: LayerWeights) -> Tensor:
-        gate, up = layer.widening(self._norm(x, layer.between)).chunk(2, dim=-1)
-        return x + layer.narrowing(F.silu(gate) * up)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)

@@ -212,21 +212,19 @@ class HeadConfig:
         if self.wide or self.paired:
             shapes["norm.weight"] = (hidden,)
         if self.queries:
-            shapes |= self._compression()
+            square = (hidden, hidden)
+            shapes |= {"imadpt.q": (self.queries, self.heads, hidden // self.heads), "imadpt.o_proj.weight": square}
+            for part in "kv":
+                shapes[f"imadpt.{part}_proj.weight"] = square
+                if self.attention_bias:
+                    shapes[f"imadpt.{part}_proj.bias"] = (hidden,)
+            shapes["img_fc.weight"] = (hidden, 2 * hidden)
+            if self.bias:
+                shapes["img_fc.bias"] = (hidden,)
         if self.candidates:
             shapes |= {"efficient_lm_head_down_proj.weight": (self.rank, hidden)}
             shapes |= {"efficient_lm_head.weight": (self.vocab_size, self.rank)}
         return shapes
-
-    def _compression(self) -> dict[str, tuple[int, ...]]:
-        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
-        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
-        for part in "kv":
-            shapes[f"imadpt.{part}_proj.weight"] = square
-            if self.attention_bias:
-                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
-        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
-        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
 
     def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)

@@ -70,10 +70,6 @@ class Network(Rotating, nn.Module):
             self._table = partial(table, rates)
             self.register_buffer("rotary", table(rates, positions).to(self.embedding), persistent=False)
 
-    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rotary cosines and signed sines, each [row, size], at ``positions`` [row] within the table."""
-        return self.rotary[0, positions], self.rotary[1, positions]
-
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate x [row, head, size] to ``positions`` [row]."""
         cosine, sine = self.turns(positions)

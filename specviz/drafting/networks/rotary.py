@@ -37,6 +37,10 @@ class Rotating:
         if self.rotary.shape[1] < positions:
             self.rotary = self._table(2 * positions).to(self.rotary)
 
+    def turns(self, positions: Tensor) -> Tensor:
+        """Return rotary cosines and signed sines [2, .., size] at ``positions`` [..] within the table."""
+        return self.rotary[:, positions]
+
 
 def halves(both: Tensor) -> Tensor:
     """Convert cosines and sines [2, position, rate] to a table [2, position, size] with signed sines."""

@@ -124,12 +124,8 @@ class SmallBlock(nn.Module):
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
         """Map x [batch, token, width] with the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] is False on
         padding."""
-        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
-        return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
-
-    def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
         batch, token, width = x.shape
-        mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
+        mixed = self.qkv(F.rms_norm(x, (width,))).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
         turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded attention logits keep the small network stable
         turned = turn(turned, cosine, sine)
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
@@ -137,7 +133,8 @@ class SmallBlock(nn.Module):
             attended = _attention(query, key, value, causal, mask)
         else:
             attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        return self.out(attended.transpose(1, 2).reshape(batch, token, width))
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, token, width))
+        return x + self.down(F.relu(self.up(F.rms_norm(x, (width,)))).square())
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:

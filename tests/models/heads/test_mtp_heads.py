@@ -11,7 +11,8 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from specviz.drafting.networks.attention import plain
-from specviz.drafting.networks.feature_head import ExpertLayer, FeatureHead, FeatureRuntime
+from specviz.drafting.networks.decoder_layer import ExpertLayer
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, drafting, layout_of, open_repository
