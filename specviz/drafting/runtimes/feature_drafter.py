@@ -8,25 +8,14 @@ embedding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.runtimes.feature_levels import (
-    FIRST_COLUMNS,
-    PIECE,
-    ROOM,
-    TOGETHER,
-    EagerLevels,
-    FixedLevels,
-    acquire,
-    release,
-)  # fmt: skip
-from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.runtimes.feature_levels import PIECE, TOGETHER, EagerLevels, FeatureLevels, FixedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
@@ -60,26 +49,22 @@ class Stepper(Protocol):
         """Return outputs [row, hidden]; keys and values are written to the cache from column ``start`` on."""
 
 
-class FeatureDrafter(NullDrafter):
+class FeatureDrafter(LevelsDrafter[FeatureLevels]):
     """Drafter of one run; ``stepper`` is shared between runs.
 
     ``context_length``: maximum context in tokens, None for the target's limit. ``fixed``: whether levels have fixed shapes and
     addresses for CUDA graphs; by default only on CUDA.
     """
 
+    eager, captured = EagerLevels, FixedLevels
+
     def __init__(self, stepper: Stepper, context_length: int | None = None, fixed: bool | None = None) -> None:
-        self.support: Tensor | None = stepper.draft_ids
-        self.taps: tuple[int, ...] = stepper.config.taps
-        self._stepper = stepper
+        super().__init__(stepper, fixed)
+        self.taps = stepper.config.taps
         self._context_length = 1 << 40 if context_length is None else context_length
-        self._cache: Any = None
-        self._wants_fixed = fixed
-        self._fixed: FixedLevels | None = None
-        self._restart()
 
     def _restart(self) -> None:
-        self._committed = 0
-        """Number of inputs in the cache with the target's features."""
+        super()._restart()
         self._waiting: list[Tensor] = []
         """Features [row, hidden] of the tokens from ``_committed`` on, from the target's states."""
         self._end_round()
@@ -87,33 +72,25 @@ class FeatureDrafter(NullDrafter):
     def _end_round(self) -> None:
         self._root: Tensor | None = None
         """The network's output [1, hidden] after the root."""
-        self._levels: EagerLevels | FixedLevels | None = None
         self._rows: Mapping[int, tuple[int, int]] = {}
         """Level and row of each node of the finished tree."""
+        if self._levels is not None:
+            self._levels.trail = []
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._restart()
-        self._open_cache(context)
-        self._opened(self._cache)
+        self._fixed = self._fixed and self._allows_fixed_shapes()
+        self._open(context)
         if prefill is not None:
-            self._waiting.append(self._features(prefill, None))
+            self._waiting.append(self._true(self._states(prefill)))
             self._commit(context.ids, context.position - 1)
         self._calls = 0  # the prompt's forwards count as prefill
 
-    def _open_cache(self, context: Context) -> None:
-        columns = max(FIRST_COLUMNS, 2 * len(context.ids))
-        fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
-        if fixed and self._allows_fixed_shapes():
-            self._acquire(columns)
-        else:
-            self._cache = self._stepper.open(columns)
-
-    def _acquire(self, columns: int) -> None:
-        """Acquire levels of fixed shape with a cache of this many columns."""
-        self._fixed = acquire(self._stepper, columns)
-        self._fixed.own = self._own_at(self._fixed)
-        self._cache = self._fixed.cache
+    def _acquired(self, columns: int) -> FeatureLevels:
+        levels = super()._acquired(columns)
+        if not self._fixed:
+            levels.positions = self._places
+        return levels
 
     def _allows_fixed_shapes(self) -> bool:
         """Whether levels may have fixed shapes and addresses; by default only in this class, not in subclasses."""
@@ -122,22 +99,14 @@ class FeatureDrafter(NullDrafter):
     @property
     def _captures(self) -> bool:
         """Whether a forward needs no host synchronisation, so that it can be captured."""
-        return isinstance(self._stepper, FeatureRuntime) and self._stepper.config.experts is None
-
-    def _room(self, columns: int) -> None:
-        """Extend the cache to this many columns."""
-        if self._fixed is not None and columns + ROOM > self._fixed.columns:
-            smaller = self._fixed
-            self._acquire(2 * columns)
-            self._fixed.cache.copy(smaller.cache, self._committed)
-        self._cache.reserve(columns)
+        return isinstance(self.network, FeatureRuntime) and self.network.config.experts is None
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         if finished.target.hidden:
             rows = to_device(list(path), finished.context.device)
-            self._waiting.append(self._features(finished.target, rows))
+            self._waiting.append(self._true(self._states(finished.target, rows)))
         else:
             self._waiting += self._drafted(finished, path)
         self._end_round()
@@ -148,7 +117,7 @@ class FeatureDrafter(NullDrafter):
         If no level contained the last node of the path, it is run now.
         """
         levels, tree, outputs = self._levels, finished.draft.tree, list[Tensor]()
-        if levels is None:
+        if levels is None or not levels.trail:
             return []
         for node in path:
             level, row = self._rows.get(node, (levels.asked, 0))
@@ -167,103 +136,65 @@ class FeatureDrafter(NullDrafter):
         self._committed, self._waiting = bookmark[0], list(bookmark[1])
         self._end_round()
 
-    def close(self) -> None:
-        if self._fixed is not None:
-            release(self._stepper, self._fixed)
-        self._cache = self._fixed = None
-        self._restart()
-
     def calls(self) -> int:
-        return super().calls() + (0 if self._fixed is None else self._fixed.take_calls())
+        return super().calls() + (0 if self._levels is None else self._levels.take_calls())
 
     @torch.inference_mode()
-    def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
+    def levels(self, context: Context) -> FeatureLevels | None:
         """Return this round's levels, from the root down.
 
         None if the context is full, or if no token has a feature yet (a prompt of one token).
         """
         deepest = 1 + self._context_length - context.position
-        if self._fixed is None:
-            root = self._after_root(context)
-            if root is not None:
-                self._levels = EagerLevels(partial(self.extend, context), self._stepper.logits, root, self._committed, deepest)
+        if isinstance(self._levels, EagerLevels):
+            if (root := self._after_root(context)) is None:
+                return None
+            self._levels.take(root, self._committed, deepest)
             return self._levels
-        known = self._committed + sum(map(len, self._waiting))
-        if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:
+        if not self._knows(context) or context.position <= self._committed:
             return None
-        self._room(context.position)
+        levels: Any = self._room(context.position)
         if context.position - self._committed > TOGETHER:
             self._commit(context.ids, context.position - TOGETHER)
-        fixed, start, until = self._fixed, self._committed, context.position
-        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
-        count = until - start
+        start, until = self._committed, context.position
+        count, features = until - start, self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
         own, rest = (features, []) if len(features) == count else (features[:count], [features[count:]])
-        fixed.take(self._words(context.ids, start, until), own, start, deepest)
+        levels.take(self._words(context.ids, start, until), own, start, deepest)
         self._committed, self._waiting = until, rest
-        self._levels = fixed
-        return fixed
+        return levels
+
+    def _knows(self, context: Context) -> bool:
+        """Whether every token before the root has a feature and fits the context."""
+        return 0 < context.position <= min(self._context_length, self._committed + sum(map(len, self._waiting)))
 
     def placed(self, rows: Mapping[int, tuple[int, int]]) -> None:
         """Set the level and row of each node of the finished tree, (0, 0) for the root."""
         self._rows = rows
 
-    def extend(self, context: Context, tokens: Tensor, features: Tensor, depth: int, start: int, mask: Tensor) -> Tensor:
-        """Return outputs [row, hidden] after drafted ``tokens`` [row] of one depth, written to the cache from column ``start``
-        on.
-
-        ``features`` [row, hidden]: outputs of the tokens' parents.
-        """
-        rows = len(tokens)
-        self._room(start + rows)
-        self._stepper.reach(context.position + depth)
-        places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
-        own = self._own(features, depth)
-        outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
-        self._calls += 1
-        return outputs
-
     def _after_root(self, context: Context) -> Tensor | None:
         """Return the output [1, hidden] after the root, once the newly committed inputs are in the cache."""
-        known = self._committed + sum(map(len, self._waiting))
-        if self._root is None and 0 < context.position <= min(self._context_length, known):
+        if self._root is None and self._knows(context):
             self._root = self._commit(context.ids, context.position)
         return self._root
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
         """Run the inputs from ``_committed`` up to ``until``. Returns the last output [1, hidden]."""
-        features = torch.cat(self._waiting)
+        features, levels, before = torch.cat(self._waiting), self._room(until), self._committed
         device, last = features.device, features[:0]
-        done = 0
-        self._room(until)
-        self._stepper.reach(until)
-        before = self._committed
-        for piece_start, piece_end in chunks(until - before, PIECE):
-            start, end = before + piece_start, before + piece_end
-            rows = features[done : done + end - start]
-            places = torch.arange(start, end, device=device)
-            mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
-            tokens = to_device(self._words(ids, start, end), device)
+        for first, end in chunks(until - before, PIECE):
+            start, self._committed = before + first, before + end
+            places = torch.arange(start, self._committed, device=device)
+            mask = None if len(places) == 1 else torch.arange(self._committed, device=device)[None] <= places[:, None]
+            tokens = to_device(self._words(ids, start, self._committed), device)
             more = self._beside(tokens, start + 1)
-            last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, **more)[-1:]
-            done, self._committed = done + end - start, end
+            last = self.network(tokens, features[first:end], self._places(places), levels.cache, start, mask, **more)[-1:]
             self._calls += 1
-        self._waiting = [features[done:]]
+        self._waiting = [features[until - before :]]
         return last
 
     def _true(self, features: Tensor) -> Tensor:
         """Return the network's features from the target's states [row, tap * hidden]."""
-        return self._stepper.fuse(features)
-
-    def _own(self, outputs: Tensor, depth: int) -> Tensor:
-        """Return the features [row, hidden] of drafted nodes at this depth, from their parents' outputs."""
-        return outputs
-
-    def _own_at(self, levels: FixedLevels) -> Callable[[Tensor, int], Tensor]:
-        """Return :meth:`_own` as a function over tensors of ``levels``, which outlive this drafter."""
-        return lambda outputs, depth: outputs
-
-    def _opened(self, cache: Any) -> None:
-        """Fill a fresh cache before the first row; by default, do nothing."""
+        return self.network.fuse(features)
 
     def _places(self, places: Tensor) -> Tensor:
         """Return the positions [row] of rows, by default their indices in the cache."""
@@ -279,12 +210,3 @@ class FeatureDrafter(NullDrafter):
         For example ``embedded`` [row, hidden] for image tokens.
         """
         return {}
-
-    def _beside_drafted(self) -> dict[str, Tensor]:
-        """Return further arguments of the network for drafted tokens."""
-        return {}
-
-    def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features [row, hidden] from a target pass, for these rows or for all."""
-        states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
-        return self._true(torch.cat(states, dim=-1))

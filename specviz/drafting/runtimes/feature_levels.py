@@ -10,23 +10,23 @@ Axis names: ``row``, ``hidden``, ``support``, ``column`` (of the cache), ``draft
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.levels import Levels, Result
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.captured import captured
-from specviz.engine.interfaces import Context
+from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.tiers import bucket, padded_width
-from specviz.engine.to_device import copy_into, device_cache, to_device
+from specviz.engine.to_device import copy_into
 
-Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
-"""One forward of the network over drafted rows: :meth:`.feature_drafter.FeatureDrafter.extend`, bound to a context."""
 ROOM = 256
 """Number of columns in a fixed cache after the committed columns, for drafted rows and padding."""
 FIRST_COLUMNS = 512
@@ -42,76 +42,17 @@ Here = TypeVar("Here")
 Drafted = TypeVar("Drafted", bound=Levels)
 
 
-@device_cache(64)
-def _own(rows: int, device: torch.device) -> Tensor:
-    """Return bool [row, row], True for each row's own column; read-only."""
-    with torch.inference_mode(False):
-        return torch.eye(rows, dtype=torch.bool, device=device)
-
-
-class EagerLevels(Levels):
-    """One round with unpadded rows.
-
-    ``extend``: function that runs the network over a level's rows. ``logits``: the network's head. ``root`` [1, hidden]: output
-    after the root. ``committed``: number of committed columns. ``deepest``: number of levels that fit the context.
-    """
-
-    def __init__(self, extend: Extend, logits: Callable[[Tensor], Tensor], root: Tensor, committed: int, deepest: int) -> None:
-        self._extend, self._logits, self._committed, self.deepest = extend, logits, committed, deepest
-        self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
-        """Drafted columns that each level's rows attend to, [row, drafted]."""
-        self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
-        self._outputs = [root]
-        self.rows: list[tuple[Tensor, Tensor]] = []
-        """Tokens [row] and parents [row] of each level below the root's."""
-
-    @property
-    def asked(self) -> int:
-        """Number of levels with an output, the root's included."""
-        return len(self._outputs)
-
-    def output(self, level: int, row: int) -> Tensor:
-        """Return the network's output [1, hidden] after row ``row`` of level ``level``; level 0 is the root's."""
-        return self._outputs[level][row : row + 1]
-
-    def output_below(self, level: int, row: int, token: int) -> Tensor:
-        """Run a token below this row that no level contains, as the round's last forward. Returns the output [1, hidden]."""
-        drafted, above = self._seen[-1].shape[1], self._seen[level][row : row + 1]
-        mask = above.new_zeros(1, self._committed + drafted + 1)
-        mask[:, : self._committed] = True
-        mask[:, self._committed : self._committed + above.shape[1]] = above
-        mask[:, -1] = True
-        words = to_device([token], above.device)
-        return self._extend(words, self.output(level, row), level + 1, self._committed + drafted, mask)
-
-    def first(self) -> Tensor:
-        """Return raw logits [1, support] after the root."""
-        return self._logits(self._outputs[0])
-
-    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Return raw logits [row, support] after ``tokens`` [row]; ``parents`` [row] are rows of the level above."""
-        rows, depth = len(tokens), len(self._outputs)
-        self.rows.append((tokens, parents))
-        above = self._seen[-1].index_select(0, parents)
-        self._seen.append(torch.cat((above, _own(rows, tokens.device)), dim=1))
-        mask = torch.cat((self._known.expand(rows, -1), self._seen[-1]), dim=1)
-        start = self._committed + above.shape[1]
-        features = self._outputs[-1].index_select(0, parents)
-        self._outputs.append(self._extend(tokens, features, depth, start, mask))
-        return self._logits(self._outputs[-1])
-
-
 @dataclass(frozen=True)
 class _Level:
     """State of a level that the next level reads.
 
-    ``outputs``: [row, hidden]. ``seen`` [row, drafted]: drafted columns that the rows attend to. ``committed`` [1]: number of
-    committed inputs. ``drafted``: number of drafted columns so far. ``rows``: tokens and parents.
+    ``outputs``: [row, hidden]. ``seen`` [row, drafted]: drafted columns that the rows attend to. ``committed``: number of
+    committed inputs, [1] in levels of fixed shape. ``drafted``: number of drafted columns so far. ``rows``: tokens and parents.
     """
 
     outputs: Tensor
     seen: Tensor
-    committed: Tensor
+    committed: Any
     drafted: int
     depth: int
     rows: tuple[Tensor, Tensor] | None = None
@@ -125,8 +66,6 @@ class CapturedLevels(Levels, Generic[Here]):
 
     def __init__(self, device: torch.device) -> None:
         self._device, self.captures = device, device.type == "cuda"
-        self._asked: dict[tuple[int, int], Tensor] = {}
-        """Tokens and parents of a level asked for separately (:meth:`ask`), int64 [2, row], by level and number of rows."""
         self._given: dict[Hashable, Tensor] = {}
         self._captured: dict[Hashable, tuple[Callable[[], None], Any, Here]] = {}
         self._shape: Hashable = 0
@@ -180,12 +119,8 @@ class CapturedLevels(Levels, Generic[Here]):
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
         if tokens is None or parents is None:
             return self.step("ask", self.first)
-        place = (self.asked, len(tokens))
-        if place not in self._asked:
-            self._asked[place] = torch.zeros(2, len(tokens), dtype=torch.long, device=self._device)
-        self._asked[place][0] = tokens
-        self._asked[place][1] = parents
-        return self.step(("ask", *place), partial(self.below, *self._asked[place]))
+        rows = self.given(("ask", self.asked), torch.stack((tokens, parents)).to(self._device))
+        return self.step(("ask", self.asked, len(tokens)), partial(self.below, *rows))
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
         """Return ``values`` at the fixed address for this name and shape."""
@@ -210,22 +145,97 @@ class CapturedLevels(Levels, Generic[Here]):
         return self._given[place]
 
 
-class FixedLevels(CapturedLevels[_Level]):
-    """Tensors of one run at fixed addresses, the cache included, and the steps captured over them."""
+class FeatureLevels(CapturedLevels[_Level]):
+    """Cache and rounds of one run of a feature drafter, level by level."""
 
     positions: Callable[[Tensor], Tensor] = staticmethod(lambda places: places)
     """Function from indices of rows in the cache [row] to positions."""
+    own: Callable[[Tensor, int], Tensor] = staticmethod(lambda outputs, depth: outputs)
+    """Function from the outputs [row, hidden] of drafted nodes' parents, and the depth, to the nodes' features."""
+    beside: Mapping[str, Tensor] = {}
+    """Further arguments of the network for drafted tokens."""
 
     def __init__(self, stepper: Any, columns: int) -> None:
         super().__init__(stepper.embedding.device)
-        self.cache = stepper.open(columns)
+        self.columns, self.cache, self._stepper = columns, stepper.open(columns), stepper
+
+    @property
+    def rows(self) -> list[tuple[Tensor, Tensor]]:
+        """Tokens [row] and parents [row] of each level below the root's; valid until the next round."""
+        return [level.rows for level in self.trail if level.rows]
+
+    def output(self, level: int, row: int) -> Tensor:
+        """Return the network's output [1, hidden] after row ``row`` of level ``level``; valid until the next round.
+
+        Level 0 is the root's.
+        """
+        return self.trail[level].outputs[row : row + 1]
+
+    def output_below(self, level: int, row: int, token: int) -> Tensor:
+        """Run a token below this row that no level contains, as the round's last forward. Returns the output [1, hidden]."""
+        below = self.numbers([token, row])
+        # The step reads this round's levels at their addresses, which differ between kinds of trees.
+        key = ("below", id(self.trail[level]), id(self.trail[-1]))
+        self.step(key, partial(self.below, below[:1], below[1:], level))
+        return self.output(-1, 0)
+
+    def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
+        """Return raw logits [row, support] after ``tokens`` [row].
+
+        ``parents`` [row] are rows of ``level``, by default the last level.
+        """
+        above, drafted, rows = self.trail[level], self.trail[-1].drafted, len(tokens)
+        depth, seen = above.depth + 1, above.seen[parents]
+        seen = F.pad(seen, (0, max(0, drafted + rows - seen.shape[1])))
+        seen.diagonal(drafted)[:rows].fill_(True)
+        # The drafted columns follow the committed ones; a row attends to its ancestors and itself among them.
+        places, start, mask = self._places(above.committed, drafted, depth, seen)
+        features = self.own(above.outputs[parents], depth)
+        outputs = self._stepper(tokens, features, self.positions(places), self.cache, start, mask, **self.beside)
+        self._here = _Level(outputs, seen, above.committed, drafted + rows, depth, (tokens, parents))
+        return self._stepper.logits(outputs)
+
+    @abstractmethod
+    def _places(self, committed: Any, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
+        """Return the indices [row] of rows at this depth, the columns to write to, and the mask over all columns.
+
+        ``seen`` [row, drafted]: mask over the drafted columns, those of the rows included.
+        """
+
+
+class EagerLevels(FeatureLevels):
+    """Levels with unpadded rows."""
+
+    def __init__(self, stepper: Any, columns: int) -> None:
+        super().__init__(stepper, columns)
+        self.captures = False
+
+    def take(self, root: Tensor, committed: int, deepest: int) -> None:
+        """Set this round's output after the root, ``root`` [1, hidden], and the number of committed inputs."""
+        self.trail, self.deepest = [], deepest
+        self._root = _Level(root, torch.ones(1, 0, dtype=torch.bool, device=self._device), committed, 0, 0)
+
+    def first(self) -> Tensor:
+        """Return raw logits [1, support] after the root."""
+        self.calls -= 1  # the root's forward, which the drafter has counted
+        self._here = self._root
+        return self._stepper.logits(self._root.outputs)
+
+    def _places(self, committed: int, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
+        start = committed + drafted
+        self.cache.reserve(start + len(seen))
+        places = torch.full((len(seen),), committed + depth - 1, device=self._device)
+        return places, start, F.pad(seen, (committed, 0), value=True)
+
+
+class FixedLevels(FeatureLevels):
+    """Tensors of one run at fixed addresses, the cache included, and the steps captured over them."""
+
+    def __init__(self, stepper: Any, columns: int) -> None:
+        super().__init__(stepper, columns)
         self.cache.clear()
-        self.columns = columns
         self.count: int
         """Number of committed inputs of the round."""
-        self.own: Callable[[Tensor, int], Tensor]
-        """Function from the outputs [row, hidden] of drafted nodes' parents, and the depth, to the nodes' features."""
-        self._stepper = stepper
         self.hold(stepper, columns)
         self._inputs: Tensor
         """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
@@ -241,22 +251,6 @@ class FixedLevels(CapturedLevels[_Level]):
         self._shape, self.trail, self.deepest = rows, [], deepest
         self._inputs = self.numbers([*tokens, *[0] * (each * (rows - count)), start, count])
         self._features = self.padded("features", features, rows)
-
-    def output_below(self, level: int, row: int, token: int) -> Tensor:
-        below = self.numbers([token, row])
-        # The step reads this round's levels at their addresses, which differ between kinds of trees.
-        key = ("below", id(self.trail[level]), id(self.trail[-1]))
-        self.step(key, partial(self.below, below[:1], below[1:], level))
-        return self.output(-1, 0)
-
-    def output(self, level: int, row: int) -> Tensor:
-        """See :meth:`EagerLevels.output`; valid until the next round."""
-        return self.trail[level].outputs[row : row + 1]
-
-    @property
-    def rows(self) -> list[tuple[Tensor, Tensor]]:
-        """See :attr:`EagerLevels.rows`; valid until the next round."""
-        return [level.rows for level in self.trail if level.rows]
 
     def again(self, stepper: Any) -> None:
         """Run this round's levels again with another stepper over the same cache."""
@@ -277,20 +271,10 @@ class FixedLevels(CapturedLevels[_Level]):
         self._here = _Level(root, seen, start + count, 0, 0)
         return self._stepper.logits(root)
 
-    def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
-        """See :meth:`EagerLevels.below`; ``parents`` are rows of ``level``, by default the last level."""
-        above, drafted, rows = self.trail[level], self.trail[-1].drafted, len(tokens)
-        depth, committed = above.depth + 1, above.committed
-        seen = above.seen[parents]
-        seen.diagonal(drafted)[:rows].fill_(True)
-        # The drafted columns follow the committed ones; a row attends to its ancestors and itself among them.
-        mask = (self._column < committed).repeat(rows, 1)
-        mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
-        columns = committed + (drafted + self._column[:rows])
-        places = self.positions((committed + (depth - 1)).expand(rows))
-        outputs = self._stepper(tokens, self.own(above.outputs[parents], depth), places, self.cache, columns, mask)
-        self._here = _Level(outputs, seen, committed, drafted + rows, depth, (tokens, parents))
-        return self._stepper.logits(outputs)
+    def _places(self, committed: Tensor, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
+        mask = (self._column < committed).repeat(len(seen), 1)
+        mask.scatter_(1, (committed + self._column[:ROOM]).expand(len(seen), -1), seen)
+        return (committed + (depth - 1)).expand(len(seen)), committed + (drafted + self._column[: len(seen)]), mask
 
 
 class LevelsDrafter(NullDrafter, Generic[Drafted]):
@@ -301,6 +285,8 @@ class LevelsDrafter(NullDrafter, Generic[Drafted]):
 
     eager: Callable[[Any, int], Drafted]
     captured: Callable[[Any, int], Drafted]
+    taps: tuple[int, ...] = ()
+    """The target's hidden states that the network reads."""
 
     def __init__(self, network: Any, fixed: bool | None = None) -> None:
         self.network = network
@@ -313,22 +299,29 @@ class LevelsDrafter(NullDrafter, Generic[Drafted]):
         self._levels: Drafted | None = None
         self._committed = self._calls = 0
 
+    def _acquired(self, columns: int) -> Drafted:
+        """Return levels with a cache of this many columns."""
+        return acquire(self.network, columns, self.captured) if self._fixed else self.eager(self.network, columns)
+
     def _open(self, context: Context) -> None:
         """Begin a run with a cache for twice the text's length."""
         self.close()
-        columns = max(FIRST_COLUMNS, 2 * len(context.ids))
-        self._levels = acquire(self.network, columns, self.captured) if self._fixed else self.eager(self.network, columns)
+        self._levels = self._acquired(max(FIRST_COLUMNS, 2 * len(context.ids)))
 
     def _room(self, columns: int) -> Drafted:
         """Return the levels, with room for this many committed columns."""
         levels: Any = self._levels
         if self._fixed and columns + ROOM > levels.columns:
-            larger = acquire(self.network, 2 * columns, self.captured)
-            larger.cache.copy(levels.cache, self._committed)
-            self._levels = levels = larger
+            smaller, levels = levels, self._acquired(2 * columns)
+            levels.cache.copy(smaller.cache, self._committed)
+            self._levels = levels
         levels.cache.reserve(columns + ROOM)
         self.network.reach(columns + ROOM)
         return levels
+
+    def _states(self, passed: TargetPass, rows: Tensor | None = None) -> Tensor:
+        """Return a target pass's hidden states [row, tap * hidden], at these rows or at all."""
+        return torch.cat([passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps], dim=-1)
 
     def close(self) -> None:
         if self._fixed and self._levels is not None:

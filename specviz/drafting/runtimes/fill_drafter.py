@@ -174,13 +174,13 @@ class FillDrafter(LevelsDrafter[FillLevels]):
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._open(context)
         if prefill is not None:
-            self._waiting = [torch.cat([prefill.hidden[tap] for tap in self.taps], dim=-1)]
+            self._waiting = [self._states(prefill)]
             self._commit(0)
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
         path = to_device([0, *finished.verdict.path][: len(finished.emitted)], finished.context.device)
-        self._waiting.append(torch.cat([finished.target.hidden[tap][path] for tap in self.taps], dim=-1))
+        self._waiting.append(self._states(finished.target, path))
 
     def _commit(self, most: int) -> Tensor:
         """Append keys and values of all waiting tokens but the last ``most``. Returns the states of these last ones."""

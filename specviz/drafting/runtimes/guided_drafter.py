@@ -17,7 +17,6 @@ from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.engine.interfaces import TargetPass
 
 TWO = 2
 PADDING = -1
@@ -33,29 +32,23 @@ class GuidedStepper:
     """
 
     def __init__(self, network: FeatureRuntime, scale: float, padding: int) -> None:
-        self.network: Any = network
-        self.scale, self.padding = scale, padding
-        self.draft_ids: Tensor | None = network.draft_ids
-        self.config = network.config
-        self.embedding = network.embedding
+        self.network, self.scale, self.padding = network, scale, padding
+        self.draft_ids, self.config, self.embedding = network.draft_ids, network.config, network.embedding
         self.reach, self.fuse = network.reach, network.fuse
 
     @property
     def rotary(self) -> Tensor:
         """The network's rotary table of the current length."""
-        table: Tensor = self.network.rotary
-        return table
+        return self.network.rotary
 
     def open(self, capacity: int) -> HeadCache:
         """Return an empty cache with two columns per input."""
-        cache: HeadCache = self.network.open(capacity, TWO)
-        return cache
+        return self.network.open(capacity, TWO)
 
     def logits(self, output: Tensor) -> Tensor:
         """Map outputs [input, row, hidden] to guided logits [input, support]."""
         logits = self.network.logits(output.flatten(0, 1)).view(len(output), TWO, -1)
-        guided: Tensor = logits[:, 1] + self.scale * (logits[:, 0] - logits[:, 1])
-        return guided
+        return logits[:, 1] + self.scale * (logits[:, 0] - logits[:, 1])
 
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: HeadCache, start: int | Tensor, mask: Tensor | None
@@ -82,9 +75,7 @@ class GuidedStepper:
         at = TWO * start
         if isinstance(at, Tensor):
             at = torch.stack((at, at + 1), dim=1).flatten()
-        outputs = self.network(words, features.flatten(0, 1), places, cache, at, both)
-        rows: Tensor = outputs.view(count, TWO, -1)
-        return rows
+        return self.network(words, features.flatten(0, 1), places, cache, at, both).view(count, TWO, -1)
 
 
 class GuidedDrafter(FeatureDrafter):
@@ -100,8 +91,7 @@ class GuidedDrafter(FeatureDrafter):
         self._unconditional = tuple(unconditional)
 
     def _allows_fixed_shapes(self) -> bool:
-        stepper: Any = self._stepper
-        return stepper.config.experts is None and not stepper.padding
+        return self.network.config.experts is None and not self.network.padding
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
         """Return two tokens per input; the second row reads the empty prompt in place of the prompt."""
@@ -109,10 +99,9 @@ class GuidedDrafter(FeatureDrafter):
         pairs = zip(ids[start + 1 : until + 1], [*other, *ids[start + 1 + len(other) : until + 1]], strict=True)
         return [token for pair in pairs for token in pair]
 
-    def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
-        """Return the network's features [node, row, hidden] from a target pass, for these nodes or for all."""
-        states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
-        return self._true(torch.cat([state.unflatten(-1, (TWO, -1)) for state in states], dim=-1))
+    def _true(self, features: Tensor) -> Tensor:
+        """Return the network's features [node, row, hidden] from the target's states [node, tap * row * hidden]."""
+        return super()._true(features.unflatten(-1, (len(self.taps), TWO, -1)).transpose(-3, -2).flatten(-2))
 
 
 def padding(unconditional: Sequence[int]) -> int:

@@ -22,6 +22,7 @@ from torch import Tensor
 from specviz.drafting.levels import Levels
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_levels import FeatureLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
@@ -163,17 +164,16 @@ class AllRows(FeatureDrafter):
 
     def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         super().__init__(network)
-        self._network = network
         self._layout = layout
         self._embeddings: Tensor | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
         """The target's hidden states that the drafter reads: the network's taps, and the target's input for image embeddings."""
-        return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.config.how.pictured else self.taps
+        return tuple(sorted({*self.taps, EMBEDDINGS})) if self.network.config.how.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        if prefill is not None and self._network.config.how.pictured:
+        if prefill is not None and self.network.config.how.pictured:
             self._embeddings = prefill.hidden[EMBEDDINGS]
         super().begin(context, prefill)
         self._embeddings = None  # only text follows the prompt
@@ -181,17 +181,17 @@ class AllRows(FeatureDrafter):
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._embeddings is None:
             return {}
-        embedded = pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
-        if not self._network.config.how.direct:
+        embedded = pictured(self._layout, self._embeddings, tokens, first, self.network.embedding)
+        if not self.network.config.how.direct:
             return {"embedded": embedded}
         here = torch.arange(first, first + len(tokens), device=tokens.device)
         return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
 
     def _allows_fixed_shapes(self) -> bool:
-        return self._captures and not self._network.config.how.sections
+        return self._captures and not self.network.config.how.sections
 
     def _places(self, places: Tensor) -> Tensor:
-        return self._layout.axial(places) if self._network.config.how.sections else places
+        return self._layout.axial(places) if self.network.config.how.sections else places
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return (*super().draft_notes(picks), self._layout.note(self._layout.visual))
@@ -202,7 +202,7 @@ class _Rows(FeatureDrafter):
 
     def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
-        self._network, self._view, self._stands, self._end = network, view, tuple(stands), end
+        self._view, self._stands, self._end = view, tuple(stands), end
         self._answers: Tensor | None = None
         self._behind: Tensor | None = None
 
@@ -210,8 +210,8 @@ class _Rows(FeatureDrafter):
         """Set the image embeddings [visual, hidden], or None for no image."""
         self._answers = self._behind = None
         if picture is not None:
-            self._answers = self._network.compressed(picture)
-            self._behind = self._network.behind(self._answers[-1])
+            self._answers = self.network.compressed(picture)
+            self._behind = self.network.behind(self._answers[-1])
 
     def _places(self, places: Tensor) -> Tensor:
         return self._view.places(places + 1) - 1
@@ -220,14 +220,17 @@ class _Rows(FeatureDrafter):
         if self._answers is None or self._behind is None:
             return {}
         here = torch.arange(first, first + len(tokens), device=tokens.device)
-        embedded, direct = F.embedding(tokens, self._network.embedding), torch.zeros_like(here, dtype=torch.bool)
+        embedded, direct = F.embedding(tokens, self.network.embedding), torch.zeros_like(here, dtype=torch.bool)
         for answer, place in zip(self._answers, self._stands, strict=False):
             if first <= place < first + len(tokens):
                 embedded[place - first], direct[place - first] = answer, True
         return {"embedded": embedded, "direct": direct, "behind": torch.where((here >= self._end)[:, None], self._behind, 0)}
 
-    def _beside_drafted(self) -> dict[str, Tensor]:
-        return {} if self._behind is None else {"behind": self._behind}
+    def _acquired(self, columns: int) -> FeatureLevels:
+        levels = super()._acquired(columns)
+        if self._behind is not None:
+            levels.beside = {"behind": self._behind}
+        return levels
 
 
 class CompressedPicture(TextAlone):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
+from specviz.drafting.runtimes.feature_levels import FeatureLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.targets.attention_maps import entropies, importance, middle_layers, most_attended, text_part
@@ -35,8 +35,6 @@ class CrossDrafter(FeatureDrafter):
     """Feature drafter with cross-attention. ``share``: fraction of the visual tokens to keep. ``taps``: deepest target layer
     that the network reads.
     """
-
-    _stepper: CrossRuntime
 
     def __init__(self, network: CrossRuntime, layout: Layout, target: Any, share: float) -> None:
         super().__init__(network)
@@ -68,10 +66,10 @@ class CrossDrafter(FeatureDrafter):
         self._embeddings = self._thoughts = None
 
     @torch.inference_mode()
-    def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
+    def levels(self, context: Context) -> FeatureLevels | None:
         """Return the feature drafter's levels on the pruned prompt."""
         assert self._view is not None
-        if (watched := self._stepper.watched) is not None:
+        if (watched := self.network.watched) is not None:
             watched.clear()
         levels = super().levels(self._view.context(context))
         if watched:
@@ -79,18 +77,22 @@ class CrossDrafter(FeatureDrafter):
                 watched[:] = [watched[-1][-1:]]  # the root's row, the last committed one
         return levels
 
-    def _open_cache(self, context: Context) -> None:
-        self._stepper = self._shared
-        super()._open_cache(context)
-        if context.record_notes and self._fixed is None:
-            self._stepper = self._shared.watching(context.untimed)
+    def _open(self, context: Context) -> None:
+        assert self._embeddings is not None and self._thoughts is not None
+        watched = context.record_notes and not self._fixed
+        self.network = self._shared.watching(context.untimed) if watched else self._shared
+        super()._open(context)
+        levels: Any = self._levels
+        first = self._places(torch.tensor([-1], device=self._embeddings.device))
+        self.network.lead(levels.cache, self._embeddings[:1], first, self._thoughts)
 
-    def _acquire(self, columns: int) -> None:
+    def _acquired(self, columns: int) -> FeatureLevels:
         assert self._view is not None
-        super()._acquire(columns + self._view.shift)  # rotary factors reach to the end of the unpruned text
-        assert self._fixed is not None
-        shift = self._fixed.numbers([1 + self._view.shift])
-        self._fixed.positions = lambda places: places + shift  # a round's rows follow the picture
+        levels = super()._acquired(columns + self._view.shift)  # rotary factors reach to the end of the unpruned text
+        if self._fixed:
+            shift = levels.numbers([1 + self._view.shift])
+            levels.positions = lambda places: places + shift  # a round's rows follow the picture
+        return levels
 
     def _allows_fixed_shapes(self) -> bool:
         return True
@@ -119,11 +121,6 @@ class CrossDrafter(FeatureDrafter):
         weights = importance(self._text, hidden, _places(hidden), visual)
         return tuple(visual[rank] for rank in most_attended(weights, self._share))
 
-    def _opened(self, cache: Any) -> None:
-        assert self._embeddings is not None and self._thoughts is not None
-        first = self._places(torch.tensor([-1], device=self._embeddings.device))
-        self._stepper.lead(cache, self._embeddings[:1], first, self._thoughts)
-
     def _places(self, places: Tensor) -> Tensor:
         """Return the positions, in the unpruned text, of rows ``places``; row i holds the view's token i + 1."""
         assert self._view is not None
@@ -135,8 +132,8 @@ class CrossDrafter(FeatureDrafter):
     @torch.inference_mode()
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         paths: list[list[tuple[int, ...]]] = [[()]]
-        stepper, levels = self._stepper, self._levels
-        if isinstance(levels, FixedLevels):  # a captured graph records no weights for display
+        stepper, levels = self.network, self._levels
+        if isinstance(levels, FixedLevels) and levels.trail:  # a captured graph records no weights for display
             stepper = self._shared.watching(nullcontext())
             levels.again(stepper)
             assert stepper.watched is not None

@@ -6,14 +6,14 @@ drafter how many draft steps separate a feature from the last true one. Axis nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_levels import FixedLevels
+from specviz.drafting.runtimes.feature_levels import FeatureLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.images import StepEmbeddingsNote
@@ -47,12 +47,11 @@ class StepwiseDrafter(FeatureDrafter):
     def _true(self, features: Tensor) -> Tensor:
         return super()._true(features) + self._steps[0]
 
-    def _own(self, outputs: Tensor, depth: int) -> Tensor:
-        return outputs + self._steps[min(depth, len(self._steps) - 1)]
-
-    def _own_at(self, levels: FixedLevels) -> Callable[[Tensor, int], Tensor]:
+    def _acquired(self, columns: int) -> FeatureLevels:
+        levels = super()._acquired(columns)
         steps = levels.given("steps", self._steps)
-        return lambda outputs, depth: outputs + steps[min(depth, len(steps) - 1)]
+        levels.own = lambda outputs, depth: outputs + steps[min(depth, len(steps) - 1)]
+        return levels
 
     def _allows_fixed_shapes(self) -> bool:
         return self._captures and self._bare is None
@@ -85,17 +84,14 @@ class StepwiseDrafter(FeatureDrafter):
         output = self._after_root(context)
         if output is None:
             return []
-        assert self._cache is not None
-        guesses, device = [], context.device
+        levels, guesses, device = self._room(context.position + len(emitted)), [], context.device
         for depth, token in enumerate(emitted):
-            best = int(self._stepper.logits(output).argmax())
+            best = int(self.network.logits(output).argmax())
             guesses.append(best if self.support is None else int(self.support[best]))
             column = self._committed + depth
-            self._cache.reserve(column + 1)
-            self._stepper.reach(context.position + depth + 1)
             place = to_device([context.position + depth], device)
-            fed = self._own(output, depth + 1)
-            output = self._stepper(to_device([token], device), fed, place, self._cache, column, None)
+            fed = levels.own(output, depth + 1)
+            output = self.network(to_device([token], device), fed, place, levels.cache, column, None)
         return guesses
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
