@@ -55,7 +55,7 @@ BUDGETS = {
     "acceptance": 5_181,
     "bench": 24_801,
     "commands": 8_126,
-    "drafting": 60_599,
+    "drafting": 60_316,
     "engine": 23_192,
     "figures": 10_244,
     "inspection": 7_715,

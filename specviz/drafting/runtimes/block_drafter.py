@@ -110,7 +110,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
         query, key, value = network.layer.project(wide, network.turns(self._places(end + here.depth - k, k).repeat(rows)))
         seen = torch.cat((here.seen[here.seeds], torch.eye(rows, dtype=torch.bool, device=device)), dim=1)
         own = seen[:, None, :, None].expand(-1, k, -1, k).reshape(rows * k, -1)
-        visible = self._drafted(end, here.drafted, key, value, own)
+        visible = (*self._put(end + here.drafted, key, value), self._mask(end, own))
         features = network.layer.finish(wide, query, *visible).view(rows, k, -1)
         return replace(
             here, seeds=torch.arange(rows, device=device), chains=here.chains[:, :0], state=state, features=features,
@@ -122,28 +122,18 @@ class BlockLevels(CapturedLevels[_Seeds]):
 
     def _put(self, start: int | Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [1, kv, row, size] from column ``start`` on. Returns the columns up to the last written."""
-        columns = self._columns(start, key.shape[2])
+        columns = self._places(start, key.shape[2]) if isinstance(start, Tensor) else start
         keys, values = self.cache.put(columns, key[0].transpose(0, 1), value[0].transpose(0, 1))
         return keys[None], values[None]
-
-    def _columns(self, start: Any, count: int) -> Any:
-        """Return where to write ``count`` columns from ``start`` on."""
-        return start
 
     def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the committed keys and values, and a mask for columns that are not committed, if any."""
         keys, values = self.cache.both
         return keys[None, :, :end], values[None, :, :end], None
 
-    def _drafted(
-        self, end: Any, drafted: int, key: Tensor, value: Tensor, own: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Write a block's keys and values after the ``drafted`` columns.
-
-        Returns the columns to attend to, and the mask [row, column]. ``own`` [row, drafted column]: mask of drafted columns.
-        """
-        keys, values = self._put(end + drafted, key, value)
-        return keys, values, torch.cat((own.new_ones(len(own), end), own), dim=1)
+    def _mask(self, end: Any, own: Tensor) -> Tensor:
+        """Return the mask [row, column] of a block's rows. ``own``: that of the drafted columns, [row, drafted column]."""
+        return torch.cat((own.new_ones(len(own), end), own), dim=1)
 
 
 class FixedBlocks(BlockLevels):
@@ -167,19 +157,13 @@ class FixedBlocks(BlockLevels):
     def _places(self, start: int | Tensor, count: int) -> Tensor:
         return start + self._column[:count]
 
-    def _columns(self, start: Any, count: int) -> Any:
-        return self._places(start, count)
-
     def _committed_columns(self, end: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         keys, values = self.cache.both
         return keys[None], values[None], (self._column < end)[None]
 
-    def _drafted(
-        self, end: Any, drafted: int, key: Tensor, value: Tensor, own: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        keys, values = self._put(end + drafted, key, value)
+    def _mask(self, end: Any, own: Tensor) -> Tensor:
         mask = (self._column < end).repeat(len(own), 1)
-        return keys, values, mask.scatter_(1, self._places(end, own.shape[1]).expand(len(own), -1), own)
+        return mask.scatter_(1, self._places(end, own.shape[1]).expand(len(own), -1), own)
 
 
 class BlockDrafter(LevelsDrafter[BlockLevels]):

@@ -85,12 +85,12 @@ class SessionModel:
 
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if isinstance(ids, Tensor):
-            return self._scored(DraftTree(chain(len(ids) - 1), ids.to(self._device).clamp_max(self._rows - 1)))
+            return self._scored(DraftTree(chain(len(ids) - 1), ids.to(self._device).clamp_max(self._rows - 1)))[-1]
         # A token outside this model's vocabulary is padding in the other's and occurs in no text.
         ids = [min(token, self._rows - 1) for token in ids]
         if len(ids) > SHORT:
             return self.session.prefill(ids).logits[-1, : self._vocab]
-        return self._scored(DraftTree.of(ids, range(-1, len(ids) - 1), self._device))
+        return self._scored(DraftTree.of(ids, range(-1, len(ids) - 1), self._device))[-1]
 
     def chain(self, ids: Sequence[int], deepest: int) -> Chain:
         if self._levels is None:
@@ -101,7 +101,7 @@ class SessionModel:
         return self._levels
 
     def _scored(self, tree: DraftTree) -> Tensor:
-        logits = self.session.score(tree).logits[-1, : self._vocab]
+        logits = self.session.score(tree).logits[:, : self._vocab]
         self.session.keep(range(len(tree)))
         return logits
 
@@ -110,9 +110,7 @@ class SessionModel:
         ids, rows = [min(token, self._rows - 1) for token in ids], []
         for start in range(0, len(ids), SHORT):
             piece = ids[start : start + SHORT]
-            tree = DraftTree.of(piece, range(-1, len(piece) - 1), self._device)
-            rows.append(self.session.score(tree).logits[:, : self._vocab])
-            self.session.keep(range(len(piece)))
+            rows.append(self._scored(DraftTree.of(piece, range(-1, len(piece) - 1), self._device)))
         return torch.cat(rows)
 
     def rewind(self, length: int) -> None:
@@ -267,12 +265,6 @@ class SmallModel:
         self._cache = model.open(capacity) if self._levels is None else self._levels.cache
         self._cache.length = 0
 
-    def _prefill(self, ids: Sequence[int], most: int) -> Sequence[int]:
-        """Append all ``ids`` but the last ``most``. Returns these last ones."""
-        if len(ids) > most:
-            self._model(to_device(list(ids[:-most]), self._device), self._cache, last_only=True)
-        return ids[-most:]
-
     @torch.inference_mode()
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if self._levels is not None and not isinstance(ids, Tensor) and self._steppers[0] is self._model.stepper():
@@ -282,7 +274,9 @@ class SmallModel:
 
     @torch.inference_mode()
     def chain(self, ids: Sequence[int], deepest: int) -> Chain:
-        ids = self._prefill(ids, SHORT)
+        if len(ids) > SHORT:
+            self._model(to_device(list(ids[:-SHORT]), self._device), self._cache, last_only=True)
+            ids = ids[-SHORT:]
         if self._levels is not None:
             self._levels.take(ids, deepest)
             return self._levels

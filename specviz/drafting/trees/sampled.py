@@ -51,12 +51,6 @@ class TreeInProgress:
     proposals: dict[int, Proposal] = field(default_factory=dict)
     picks: list[Pick] = field(default_factory=list)
 
-    def hang(self, node: int, pick: Pick, greedy: bool) -> list[int]:
-        """Append the picked children of ``node``. Returns their indices."""
-        proposal, chosen = pick.proposal, pick.order[: pick.picked]
-        ids = chosen if proposal.ids is None else proposal.ids[chosen]
-        return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
-
     def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
         """Append the picked children of ``node``, given as tokens and probabilities on the host. Returns their indices."""
         fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
@@ -169,6 +163,7 @@ class Sampled:
             return self._draft(growing, drafter, context)
         drafter = cast("Rows", drafter)
         growing, place, noise = TreeInProgress([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
+        greedy = context.warp.greedy or self._ranked
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
             if not inner_nodes or depth >= context.max_depth - 1:
@@ -177,8 +172,16 @@ class Sampled:
             for node, distribution in zip(inner_nodes, distributions, strict=True):
                 if distribution is None:
                     continue
-                pick = self._pick(place[node], distribution, len(shape.children[node]), context, noise)
-                fresh = growing.hang(place[node], pick, pick.perturbed is None)
+                q, count, perturbed = distribution.probability, len(shape.children[node]), None
+                # A single sample from a wide distribution needs no support size, whose count would wait for a GPU.
+                if count > 1 or q.numel() <= NodeNoise.WIDTH:
+                    count = min(count, int((q > 0).sum()))
+                if not greedy:
+                    perturbed = q.double().log() + noise.at(place[node], q.numel(), q.device)
+                order = (q if perturbed is None else perturbed).topk(count).indices
+                ids = order if distribution.ids is None else distribution.ids[order]
+                pick = Pick(place[node], distribution, perturbed, order, count)
+                fresh = growing.add(place[node], pick, ids.tolist(), q[order].tolist(), greedy)
                 place.update(zip(shape.children[node], fresh, strict=False))
         return self._draft(growing, drafter, context)
 
@@ -251,13 +254,3 @@ class Sampled:
         # Tokens are exact in float64.
         facts = torch.cat((tokens.double(), q.gather(1, order).double(), (q > 0).sum(1, keepdim=True).double()), dim=1)
         return _Level(q, perturbed, order, tokens, facts.flatten(), held)
-
-    def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
-        q = distribution.probability
-        # A single sample from a wide distribution needs no support size, whose count would wait for a GPU.
-        if count > 1 or q.numel() <= NodeNoise.WIDTH:
-            count = min(count, int((q > 0).sum()))
-        if context.warp.greedy or self._ranked:
-            return Pick(node, distribution, None, q.topk(count).indices, count)
-        perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
-        return Pick(node, distribution, perturbed, perturbed.topk(count).indices, count)

@@ -20,12 +20,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specviz.drafting.levels import LevelDrafter, Levels
+from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
 from specviz.drafting.trees.sampled import NodeNoise, TreeInProgress
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of, keys_below
@@ -33,6 +34,8 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote
 
+MOST = 64
+"""Maximum number of nodes of a tree whose size is not given."""
 UNSEEN = 0.3
 """Assumed probability of the top token where the drafter has not been run yet."""
 _FIRST, _LATER, _DECAY, _OWN = (0.26, 0.66), (0.09, 0.33), 0.62, (0.22, 0.72)
@@ -63,13 +66,6 @@ def gain_of(probability: Tensor) -> Tensor:
     :func:`gains`.
     """
     return (_OWN[0] + _OWN[1] * probability.sqrt()).clamp_max(1.0)
-
-
-if TYPE_CHECKING:
-    from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
-
-MOST = 64
-"""Maximum number of nodes of a tree whose size is not given."""
 
 
 @lru_cache(maxsize=64)
@@ -105,8 +101,7 @@ class _Constants:
     numbers: Tensor
 
 
-@dataclass(frozen=True)
-class _Beam:
+class _Beam(NamedTuple):
     """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities of being reached, and whether a row is
     not padding.
     """
@@ -235,7 +230,7 @@ class SampledDynamicTree:
         facts = torch.stack((chosen.view_as(order).sum(1), beam.nodes, beam.alive.long()), dim=1)
         host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
         places, below = self._add_to_tree(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
-        below = replace(below, alive=below.alive & deeper)
+        below = below._replace(alive=below.alive & deeper)
         return _Level(q, perturbed, order, host_facts, places, below, held)
 
     def _select_offers(
@@ -294,7 +289,7 @@ class SampledDynamicTree:
 def _without_padding(beam: _Beam) -> _Beam:
     """Return the beam without the padding rows, which come last."""
     rows = int(beam.alive.sum())
-    return _Beam(beam.tokens[:rows], beam.parents[:rows], beam.nodes[:rows], beam.reach[:rows], beam.alive[:rows])
+    return _Beam(*(part[:rows] for part in beam))
 
 
 def _perturb(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
