@@ -218,6 +218,10 @@ def test_it_fits_a_phone(browser, url):
         for control in phone.page.locator(".svf-tools button, .svf-tools select, .svf-live button").all():
             box = control.bounding_box()
             assert box is None or box["height"] >= 43
+        inside = (
+            "lanes => lanes.every(lane => lane.lastChild.getBoundingClientRect().bottom <= lane.getBoundingClientRect().bottom)"
+        )
+        assert phone.page.locator(".svf-lane").evaluate_all(inside), "a lane's picture lies over the next lane"
         phone.page.get_by_role("button", name="Papers", exact=True).click()
         expect(phone.page.locator(".svf-chip").first).to_be_visible()
         assert phone.page.evaluate(fits)
