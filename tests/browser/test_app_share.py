@@ -25,7 +25,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "stand"))
+    folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "stand", "mulo_sd"))
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
 
@@ -120,3 +120,13 @@ def test_the_menu_has_no_barriers(visitor, width):
         found = visitor.page.evaluate("axe.run('#sp-sharing', { resultTypes: ['violations'] })")["violations"]
         assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
         visitor.page.evaluate("document.querySelector('#sp-theme').click()")
+
+
+def test_a_step_of_an_image_run_is_drawn_beside_what_is_painted_so_far(browser, url, tmp_path):
+    with closing(AppPage(browser, url, "?trace=mulo_sd&step=2", reduced_motion="reduce")) as painter:
+        painter.page.wait_for_selector("#sp-image-stage .sv-picture-marks path")
+        painter.button("Share").click()
+        root = ElementTree.parse(saved(painter, "Picture, SVG", tmp_path)).getroot()
+        [painting] = root.findall(f"{SVG}image[@width='256']")
+        assert str(painting.get("href")).startswith("data:image/png;base64,")
+        assert saved(painter, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")

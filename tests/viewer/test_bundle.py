@@ -50,10 +50,10 @@ def test_every_file_is_in_the_bundle_and_small():
     # It travels once, compressed, and is kept; only a replay holds it as it is.
     assert len(gzip.compress(bundle.script().encode())) < 127_200 and len(bundle.script()) < 447_000
     # Fetched when its tab is first opened, and in no replay.
-    assert "svp-" not in bundle.script() and len(gzip.compress(bundle.script("play").encode())) < 27_000
+    assert "svp-" not in bundle.script() and len(gzip.compress(bundle.script("play").encode())) < 25_500
     # Two thirds of it are the run that it tells.
     assert "sst-" not in bundle.script() and len(gzip.compress(bundle.script("story").encode())) < 62_000
-    assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.script("share").encode())) < 5_900
+    assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.script("share").encode())) < 6_000
     assert "svf-" not in bundle.script() and len(gzip.compress(bundle.script("field").encode())) < 10_900
     assert "sv-read-" not in bundle.script() and len(gzip.compress(bundle.script("reading").encode())) < 6_000
 

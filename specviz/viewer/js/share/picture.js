@@ -11,6 +11,7 @@ const LOOKS = [
 ];
 const PAD = 16;
 const LINE = 22;
+const SIDE = 256;
 
 /** A copy of an SVG element with its looks as computed, and without what only the page needs. @param {Element} element @returns {Element} */
 function still(element) {
@@ -78,20 +79,33 @@ function legend(stage, wide, ink) {
 /** @param {Stage} stage @returns {SVGSVGElement} */
 const treeOf = (stage) => /** @type {any} */ (stage.root.querySelector("svg.sv-tree"));
 
+/** A copy of an SVG at a place. @param {Element} element @param {Record<string, any>} place */
+function placed(element, place) {
+  const copy = still(element);
+  for (const [name, value] of Object.entries(place)) copy.setAttribute(name, String(value));
+  return copy;
+}
+
+/** What an image run has drawn so far, with its marks. @param {Element} box @param {Record<string, any>} place */
+const painting = (box, place) => [
+  dom.s("image", { ...place, href: /** @type {any} */ (box.firstChild).toDataURL(), style: "image-rendering: pixelated" }),
+  placed(/** @type {Element} */ (box.lastChild), place),
+];
+
 /** The picture of what the stage shows, an SVG that needs no page around it. `part` of the tree is drawn, by default all that is marked. @param {Stage} stage @returns {SVGSVGElement} */
 export function picture(stage, part = treeOf(stage).getBBox()) {
   const colours = getComputedStyle(stage.root);
   const [ink, mute, ground] = ["ink", "mute", "card"].map((name) => colours.getPropertyValue(`--sv-${name}`).trim());
   const size = { width: Math.ceil(part.width) + 4, height: Math.ceil(part.height) + 4 };
   const [what, how] = title(stage);
-  const wide = Math.ceil(Math.max(size.width, 420, widthOf(what, 15, 650), widthOf(how, 12.5)));
+  const box = stage.trace.run?.grid && stage.root.querySelector(".sv-picture-box");
+  const beside = box ? SIDE + PAD : 0;
+  const wide = Math.ceil(Math.max(beside + size.width, 420, widthOf(what, 15, 650), widthOf(how, 12.5)));
   const { marks, lines } = legend(stage, wide, mute);
   const top = PAD + 2 * LINE + 6;
   const down = top + lines * LINE + 6;
-  const [width, height] = [wide + 2 * PAD, Math.ceil(down + size.height + PAD)];
-  const drawn = still(treeOf(stage));
-  const place = { x: PAD, y: down, ...size, viewBox: `${part.x - 2} ${part.y - 2} ${size.width} ${size.height}` };
-  for (const [name, value] of Object.entries(place)) drawn.setAttribute(name, String(value));
+  const [width, height] = [wide + 2 * PAD, Math.ceil(down + Math.max(size.height, beside - PAD) + PAD)];
+  const place = { x: PAD + beside, y: down, ...size, viewBox: `${part.x - 2} ${part.y - 2} ${size.width} ${size.height}` };
   const view = { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "img" };
   return /** @type {any} */ (dom.s(
     "svg",
@@ -101,7 +115,8 @@ export function picture(stage, part = treeOf(stage).getBBox()) {
     text(PAD, PAD + 14, what, ink, 15, 650),
     text(PAD, PAD + 14 + LINE, how, mute, 12.5),
     dom.s("g", { transform: `translate(0 ${top})` }, marks),
-    drawn,
+    box ? painting(box, { x: PAD, y: down, width: SIDE, height: SIDE }) : null,
+    placed(treeOf(stage), place),
   ));
 }
 

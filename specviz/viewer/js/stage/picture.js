@@ -70,8 +70,7 @@ export class Picture {
     while (this.read < steps.length) this.take(steps[this.read]);
     const { end } = this.stage.trace;
     if (end && end.picture && !this.whole) this.whole = this.load(end.picture);
-    if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
-    else if (changed.has("node")) this.paint();
+    if (["run", "data", "cursor", "ui", "theme", "node"].some((topic) => changed.has(topic))) this.paint();
     if (this.faded !== this.stage.written) this.fade();
   }
 
