@@ -138,18 +138,10 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
     if left_speeds.overlaps(right_speeds):
         headline = f"{winner} and {other} are about equally fast"
     times = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
-    if len(rounds) == 1:
-        beside.append(
-            "One run each, so the variation between runs is unknown. The autoregressive runs took "
-            f"{times[0]:.1f} and {times[1]:.1f} ms per token."
-        )
-    else:
-        beside.append(
-            f"Measured alternately, {len(rounds)} times each, with an empty memory. The autoregressive runs took "
-            f"{min(times):.1f} to {max(times):.1f} ms per token."
-        )
-    words = " ".join(filter(None, beside))
-    return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
+    alternated = f"Measured alternately, {len(rounds)} times each, with an empty memory."
+    beside.append("One run each, so the variation between runs is unknown." if len(rounds) == 1 else alternated)
+    beside.append(f"The autoregressive runs took {min(times):.1f} to {max(times):.1f} ms per token.")
+    return Verdict(headline, _texts(left, right), " ".join(filter(None, beside)), (left_speeds, right_speeds))
 
 
 def _texts(left: Trace, right: Trace) -> str:
@@ -175,16 +167,15 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
     """Return the HTML of the speed-up bars on one scale, longer is faster: the baseline, and both sides with their range."""
     if judged.speeds is None:
         return ""
-    sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]
-    rows = [("One at a time", Speeds((1.0,)), "baseline"), *sides]
-    percent = 100 / max(max(speeds.each) for _, speeds, _ in rows)
+    rows = [("One at a time", Speeds((1.0,))), *zip((left.run.title, right.run.title), judged.speeds, strict=True)]
+    percent = 100 / max(max(speeds.each) for _, speeds in rows)
     cells = ""
-    for title, speeds, kind in rows:
+    for title, speeds in rows:
         low, high = percent * min(speeds.each), percent * max(speeds.each)
         bar = f'<i style="width:{percent * speeds.middle:.1f}%"></i>'
         if len(speeds.each) > 1:  # range from slowest to fastest
             bar += f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
-        cells += f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td>{bar}</td><td>{speeds.label}</td></tr>'
+        cells += f"<tr><th scope=row>{markup(title)}</th><td>{bar}</td><td>{speeds.label}</td></tr>"
     return f'<table class="sp-race"><caption>Speed-up: longer is faster</caption>{cells}</table>'
 
 

@@ -19,7 +19,7 @@ from specviz.interop.client import address
 from specviz.methods.registry import Method, build, choice, describe, get, number, switch
 from specviz.models import room
 from specviz.models.hub import catalog
-from specviz.models.hub.pairs import MTP, PAIRS
+from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
@@ -227,12 +227,12 @@ def request(form_state: FormState, settings: Settings) -> Request:
         raise BadInput(form.empty)
     if len(prompt) > form.most_letters:
         raise BadInput(f"The prompt has {len(prompt):,} characters; the maximum here is {form.most_letters:,}. Shorten it.")
-    fits = form_state.draft in dict(heads(method.name, form_state.target, settings)).values()
+    is_head = form_state.draft in dict(heads(method.name, form_state.target, settings)).values()
     asked = Request(
         method=method.name,
         prompt=prompt,
         target=model(form_state.target, settings, form_state.modality),
-        draft=model(form_state.draft, settings) if form_state.draft and (method.needs_draft or fits) else None,
+        draft=model(form_state.draft, settings) if form_state.draft and (method.needs_draft or is_head) else None,
         raw=chosen.pop("prompt_as", "") == "raw",
         guidance=chosen.pop("guidance", 0.0) or None,
         parameters=values(form_state.own, method.name),
@@ -279,11 +279,18 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     return model_name
 
 
+def fits(pair: Pair, target: str) -> bool:
+    """Return whether a pair's heads are for a target, named as in the catalogue or on the hub."""
+    return pair.layout != MTP and target in (pair.target, getattr(pair.entry.source, "repository", ""))
+
+
 def heads(method: str, target: str, settings: Settings) -> Titles:
     """Return the title and name of the published heads that a method reads as they are, for a target."""
-    wanted = method, target, False
-    listed = [pair for pair in PAIRS if (pair.method, pair.target, pair.pickled) == wanted and pair.layout != MTP]
-    return [(f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB)", pair.heads) for pair in listed if settings.any_model]
+    return [
+        (f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB)", pair.heads)
+        for pair in PAIRS
+        if settings.any_model and pair.method == method and not pair.pickled and fits(pair, target)
+    ]
 
 
 def published(method: Method, target: str, modality: str, settings: Settings) -> str:
@@ -291,7 +298,7 @@ def published(method: Method, target: str, modality: str, settings: Settings) ->
     note = room.note(target) if target in offered(settings, modality) else ""
     words = f"{note[:1].upper()}{note[1:]}. " if note else ""
     pairs = [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality]
-    fitting = [pair for pair in pairs if pair.target == target]
+    fitting = [pair for pair in pairs if fits(pair, target)]
     own = [pair for pair in fitting if pair.method == method.name]
     if convert := [pair.heads for pair in own if pair.pickled]:
         words += f"To convert with <code>specviz convert</code> first: {', '.join(convert)}. "

@@ -58,7 +58,7 @@ def test_the_headline_says_who_is_faster(speedups, said):
     found = compare_tab.verdict([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
     assert found.speeds and [side.middle for side in found.speeds] == pytest.approx(speedups, rel=1e-4)
-    assert "25.0 and 25.0 ms per token" in found.beside and "One run each" in found.beside
+    assert "25.0 to 25.0 ms per token" in found.beside and "One run each" in found.beside
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_published_heads_are_listed_for_their_target_and_method_alone():
     def named(method, target, **settings):
         return [name for _, name in request_form.heads(method, target, Settings(**settings))]
 
-    assert named("eagle3", "qwen3-1.7b") == ["AngelSlim/Qwen3-1.7B_eagle3"]
+    assert named("eagle3", "qwen3-1.7b") == named("eagle3", "Qwen/Qwen3-1.7B") == ["AngelSlim/Qwen3-1.7B_eagle3"]
     assert "z-lab/Qwen3-4B-DFlash-b16" in named("dflash", "qwen3-4b") and "AngelSlim/Qwen3-4B_eagle3" not in named(
         "dflash", "qwen3-4b"
     )
