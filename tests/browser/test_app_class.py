@@ -74,7 +74,7 @@ def test_the_code_on_the_projector_leads_to_the_class(projector):
 
 def test_phones_answer_and_the_teacher_sets_the_pace(browser, projector, tmp_path):
     phones = [joined(browser, projector) for _ in range(2)]
-    expect(projector.page.locator(".sp-class-here")).to_have_text("2 phones are here")
+    expect(projector.page.locator(".sp-class-here")).to_have_text("2 phones here")
     projector.button("Show the lesson").click()
     expect(phones[0].locator("#status")).to_contain_text("A question comes next")
     assert projector.page.get_by_role("radio").locator("visible=true").count() == 0, "the class predicts, not the teacher"

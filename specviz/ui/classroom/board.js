@@ -140,7 +140,8 @@ class Board {
   /** @param {any} now */
   show(now) {
     this.state = now.state;
-    this.count.textContent = `${now.phones} ${now.phones === 1 ? "phone is" : "phones are"} here`;
+    const here = `${now.phones} ${now.phones === 1 ? "phone" : "phones"} here`;
+    this.count.textContent = here;
     const counts = now.counts || [];
     const [sum, most] = [counts.reduce((a, b) => a + b, 0), Math.max(1, ...counts)];
     if (this.bars.children.length !== counts.length || this.bars.dataset.number !== String(now.number)) {
@@ -154,7 +155,7 @@ class Board {
       bar.children[2].style.width = `${100 * count / most}%`;
     });
     const answered = `${sum} of ${now.phones} answered`;
-    const said = { wait: `${now.phones} phones here. No question on this page.`, ready: `${now.phones} phones here`, open: answered, closed: `${answered}, closed`, shown: `${sum} answers` }[now.state];
+    const said = { wait: `${here}. No question on this page.`, ready: here, open: answered, closed: `${answered}, closed`, shown: `${sum} answered` }[now.state];
     if (this.said.textContent !== said) this.said.textContent = said;
     this.pace.hidden = now.state === "wait" || now.state === "shown";
     this.pace.textContent = now.state === "open" ? "Close the question" : now.state === "closed" ? "Open it again" : "Open the question";

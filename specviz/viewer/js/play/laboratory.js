@@ -59,8 +59,11 @@ export function laboratory() {
       term("svp-term-verify", "verify", now.verify), " + ", term("svp-term-rest", "rest", now.rest), " )",
     );
     const rows = setting.batch * now.rows;
-    const next = costs.passCost(setting.curve, rows + setting.batch) - costs.passCost(setting.curve, rows);
-    const price = `one more guess would cost ${two(next / costs.passCost(setting.curve, setting.batch))} of a pass`;
+    // A run's own curve is of single steps, so the difference of two neighbours is mostly noise.
+    const [few, many] = machine.name === "page" && at ? [setting.batch, rows] : [rows, rows + setting.batch];
+    const [low, high, alone] = [few, many, setting.batch].map((wide) => costs.passCost(setting.curve, wide));
+    const each = two((((high - low) / alone) * setting.batch) / (many - few));
+    const price = few < rows ? `each guess costs ${each} of a pass` : `one more guess would cost ${each} of a pass`;
     const hidden = machine.name === "gpu" ? "the launches of many short kernels" : "the reading of the weights";
     const said = now.verify < 1.12
       ? `Nearly free: ${rows} rows take little longer than ${setting.batch}, because their arithmetic hides behind ${hidden}`
