@@ -104,6 +104,8 @@ export const pen = (canvas) => canvas.getContext("2d");
 /** The element nearest to an event's target that matches `selector`. @param {any} event @param {string} selector @returns {HTMLElement | null} */
 export const closest = ({ target }, selector) => (target.closest ? target.closest(selector) : null);
 
+export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 let ids = 0;
 /** @param {string} stem */
 export const id = (stem) => `sv-${stem}-${++ids}`;

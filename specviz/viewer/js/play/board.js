@@ -1,7 +1,7 @@
 // @ts-check
 // The figure of p and q: bars to drag, the areas between them, coins that fall under q, and the piles of what comes out.
 import * as dom from "../kit/dom.js";
-import { Drawing, calm, clamp, draggable, handle, mark, place, set, two } from "./dials.js";
+import { Drawing, clamp, draggable, handle, mark, place, set, two } from "./dials.js";
 
 /** @typedef {{ p: number[], q: number[], pooled?: number[] | null, fixed: { p: boolean[], q: boolean[] }, tally?: Tally }} Shown */
 /** @typedef {{ kept: number[], fresh: number[], count: number }} Tally What came out: drafted tokens that were kept, and replacements. */
@@ -198,7 +198,7 @@ export class Board {
     const first = this.spot(drafted, coin * share);
     const last = kept ? first : this.spot(token, this.left(token));
     const kind = kept ? (strict ? "kept" : "extra") : "fresh";
-    if (!calm()) {
+    if (!dom.calm()) {
       const moving = mark("g", "svp-coin", dom.s("circle", { r: 8 }));
       this.drawing.svg.append(moving);
       const go = (from, to, duration, easing = "ease-in") =>

@@ -4,7 +4,7 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as bill from "./bill.js";
 import * as chance from "./chance.js";
-import { Drawing, calm, key, mark, place, readout, set, slider, task, thousand, two } from "./dials.js";
+import { Drawing, key, mark, place, readout, set, slider, task, thousand, two } from "./dials.js";
 import { page, presets, small } from "./world.js";
 
 const MOST = 8;
@@ -89,7 +89,7 @@ export function chain(world) {
     const kept = pass();
     const { base, foot, unit } = parts();
     const reach = [1, ...bill.survival(accepts())];
-    if (!calm()) {
+    if (!dom.calm()) {
       const coin = mark("g", "svp-coin", dom.s("circle", { r: 8 }));
       drawing.svg.append(coin);
       const stops = Array.from({ length: kept + 1 }, (_, at) => [x(at), base - (at < kept ? reach[at + 1] : reach[at]) * unit - (at < kept ? -12 : 12)]);

@@ -11,7 +11,6 @@ export function set(element, attributes) {
   }
 }
 
-export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 /** @param {number} value */
 export const two = (value) => value.toFixed(2);
 /** @param {number} value @param {number} low @param {number} high */
@@ -128,7 +127,7 @@ export function thousand({ on, one, frame, end }) {
   let left = 1000;
   const batch = () => {
     if (!on()) return;
-    for (let each = calm() ? left : Math.min(10, left); each > 0; each -= 1, left -= 1) one();
+    for (let each = dom.calm() ? left : Math.min(10, left); each > 0; each -= 1, left -= 1) one();
     frame();
     if (left > 0) requestAnimationFrame(batch);
     else end();

@@ -76,9 +76,6 @@ export class Race {
   get small() {
     return innerWidth <= 480;
   }
-  get calm() {
-    return matchMedia("(prefers-reduced-motion: reduce)").matches;
-  }
 
   /** A stage has news; it is bound to its component only after its first lines. */
   hear(event) {
@@ -101,7 +98,7 @@ export class Race {
     this.speed = comfortable(this.total);
     this.pace.value = String(this.speed);
     this.tell(stages);
-    if (this.calm) this.clock = this.total;
+    if (dom.calm()) this.clock = this.total;
     else if (this.open && lanes.length) this.start(stages);
     this.draw();
   }
@@ -174,8 +171,8 @@ export class Race {
     }
     this.stop();
     this.release();
-    this.clock = this.calm ? this.total : 0;
-    if (open && !this.calm) this.run();
+    this.clock = dom.calm() ? this.total : 0;
+    if (open && !dom.calm()) this.run();
     this.draw();
   }
 

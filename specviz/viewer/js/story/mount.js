@@ -7,7 +7,6 @@ import { figures } from "./figures.js";
 import { STEP, ofRound, ofRun } from "./numbers.js";
 import { CSS, NOTE, RUN, WEIGHTS } from "./recorded.js";
 
-const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const AHEAD = [" ", "PageDown", "ArrowRight"];
 const BACK = ["PageUp", "ArrowLeft"];
 
@@ -50,7 +49,7 @@ function story(host) {
   /** Let the figure move, or show its end where less motion is asked for. */
   function play() {
     const { lasts } = now();
-    move(calm() || !lasts ? 1 : 0);
+    move(dom.calm() || !lasts ? 1 : 0);
     let before = 0;
     const tick = (time) => {
       // A tab that was hidden goes on where it stopped.
@@ -74,7 +73,7 @@ function story(host) {
     for (const one of plate.children) one.toggleAttribute("hidden", one !== element);
     figure.dataset.figure = told[at].figure;
     dom.say(caption, said);
-    again.hidden = !lasts || calm();
+    again.hidden = !lasts || dom.calm();
     if (element === room) stage.measure();
     play();
   }
@@ -104,7 +103,7 @@ function story(host) {
   /** Scroll to a chapter. @param {number} place @param {boolean} [focus] */
   function go(place, focus = false) {
     const part = parts[Math.min(Math.max(place, 0), parts.length - 1)];
-    part.scrollIntoView({ behavior: calm() || !focus ? "auto" : "smooth", block: "start" });
+    part.scrollIntoView({ behavior: dom.calm() || !focus ? "auto" : "smooth", block: "start" });
     if (focus) /** @type {HTMLElement} */ (part.firstChild).focus({ preventScroll: true });
   }
 
