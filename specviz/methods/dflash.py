@@ -10,10 +10,8 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
     name="dflash",
     exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="heads",
-    modality=(),
-    published=("text",),
     parameters=FillParameters,
-    needs_draft=True,
+    weights=("dspark",),
 )
 def compose(parameters: FillParameters, resources: parts.MethodResources) -> parts.Composition:
     return block_drafter(parameters, resources, "dflash")

@@ -22,10 +22,8 @@ class Parameters(FillParameters):
     name="dspark",
     exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="heads",
-    modality=(),
-    published=("text",),
     parameters=Parameters,
-    needs_draft=True,
+    weights=("dspark",),
 )
 def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
     return block_drafter(parameters, resources, "dspark", parameters.threshold)

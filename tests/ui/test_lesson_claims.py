@@ -19,9 +19,9 @@ EXAMPLES = {
     "10-from-the-leaves": {1.08, 0.96, 1.34, 1.27, 1.56, 1.42},
     "13-three-states-one-token": {3.1, 5.37, 6.13, 4.05},
     "15-practising-on-trees": {2.0, 1.5, (2.0 + 1.5) / 2, 6.52, 6.07},
-    "20-three-in-a-chain": {0.96, round(0.96**8, 2)},
-    "27-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
-    "28-coarse-first": {0.01, 0.06, 0.07, 0.5, 0.01 / 0.5},
+    "21-three-in-a-chain": {0.96, round(0.96**8, 2)},
+    "28-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
+    "29-coarse-first": {0.01, 0.06, 0.07, 0.5, 0.01 / 0.5},
 }
 """Decimals that a lesson may have typed: worked examples, and what a paper measured. Those of lesson 10 are proven in
 tests/exactness/test_traversal.py."""
@@ -54,17 +54,17 @@ def test_panels_show_what_the_texts_beside_them_say():
     assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
     gauge = told("17-through-the-lattice", 5, "lattice")["gauge"]
     assert gauge["length"] < gauge["longest"], "its blocks stay short"
-    assert told("18-only-the-last-token", 3, "last_state")["probed"]
-    arms = told("19-judged-in-hindsight", 3, "drafter_selection")
+    assert told("19-only-the-last-token", 3, "last_state")["probed"]
+    arms = told("20-judged-in-hindsight", 3, "drafter_selection")
     assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
-    groups = told("21-side-by-side", 2, "layer_groups")["groups"]
+    groups = told("22-side-by-side", 2, "layer_groups")["groups"]
     assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
-    mask = told("23-trees-on-states", 3, "decay_mask")
+    mask = told("24-trees-on-states", 3, "decay_mask")
     assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
-    picture = told("25-a-picture-kept-back", 2, "visual_tokens")
+    picture = told("26-a-picture-kept-back", 2, "visual_tokens")
     seen = sum(last - first + 1 for first, last in picture["visual"])
     assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
-    assert "without" in told("25-a-picture-kept-back", 4, "step_embeddings")
+    assert "without" in told("26-a-picture-kept-back", 4, "step_embeddings")
 
 
 def test_the_price_of_a_pass_is_what_the_lesson_reckons_with():
@@ -94,30 +94,40 @@ def test_the_lesson_on_the_mask_says_what_its_tree_is():
 
 
 def test_the_lesson_on_dream_says_what_its_drafter_looked_at():
-    kept = told("26-looking-while-drafting", 2, "visual_tokens")
+    kept = told("27-looking-while-drafting", 2, "visual_tokens")
     assert [sum(count for _, count in kept[spans]) for spans in ("visual", "kept")] == [64, 48]
-    looks = {tuple(look["texts"]): look["picture"] for look in told("26-looking-while-drafting", 3, "attention_entropy")["looks"]}
+    looks = {tuple(look["texts"]): look["picture"] for look in told("27-looking-while-drafting", 3, "attention_entropy")["looks"]}
     assert looks[(" large",)] == pytest.approx(0.5, abs=0.05) and looks[(" large", " donut")] < 0.1
-    one, trace, beside = shipped("26-looking-while-drafting")
+    one, trace, beside = shipped("27-looking-while-drafting")
     step = trace.steps[lessons.places(one, trace)[3]]
     assert "".join(step.pieces[: step.accepted]) == " right there is a" and trace.run.prompt == beside.run.prompt
-    assert told("26-looking-while-drafting", 1, "picture") == told("25-a-picture-kept-back", 1, "picture")
+    assert told("27-looking-while-drafting", 1, "picture") == told("26-a-picture-kept-back", 1, "picture")
 
 
 def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes():
-    coarse = told("28-coarse-first", 1, "coarse_codes")
+    coarse = told("29-coarse-first", 1, "coarse_codes")
     assert len(coarse["codes"]) == 8 and len(coarse["fine"]) == 32
-    verdict = told("28-coarse-first", 3, "local_verification")
+    verdict = told("29-coarse-first", 3, "local_verification")
     assert [len(island) for island in verdict["islands"]] == [3, 3] and len(verdict["failed"]) == 3
     assert max(verdict["waves"]) == 3 and verdict["passes"] == 4 and verdict["rewritten"] and verdict["radius"] == 1
 
 
+def test_the_lesson_on_dspark_shows_a_place_that_the_correction_decides():
+    one, corrected, plain = shipped("18-corrected-place-by-place")
+    assert corrected.run.prompt == plain.run.prompt and corrected.run.parameters["threshold"] == 0.2
+    block = told("18-corrected-place-by-place", 3, "denoised")
+    assert block == told("18-corrected-place-by-place", 4, "denoised")
+    assert block["places"][1]["probability"][0] < 0.25 and block["given"][1][0] > 0.99
+    falling = metrics.accepted_by_depth(plain.steps)[:4]
+    assert falling == sorted(falling, reverse=True), "a place that does not know its neighbours fades"
+
+
 def test_the_histories_compare_runs_on_what_they_say():
-    _, states, blocks = shipped("30-from-states-to-blocks")
+    _, states, blocks = shipped("31-from-states-to-blocks")
     assert states.run.prompt == blocks.run.prompt and states.run.parameters["depth"] == 6
     assert max(step.verified for step in states.steps) == 22
     assert blocks.run.parameters["drafter"] == "deer", "a block drafter that reads no states"
-    _, chains, heads = shipped("29-from-heads-to-trees")
+    _, chains, heads = shipped("30-from-heads-to-trees")
     assert chains.run.prompt != heads.run.prompt
     _, three, _ = shipped("13-three-states-one-token")
     reached = metrics.accepted_by_depth(three.steps)
@@ -143,7 +153,7 @@ def test_every_question_about_the_kept_tokens_gives_something_to_reason_from():
                 question = lessons.page(one, number, trace, beside).ask.question
                 assert "likeliest path" in question or "They read “" in question, (name, number)
                 copied += [name] if "They read" in question else []
-    assert copied == ["02-copying", "02-copying", "24-served"]
+    assert copied == ["02-copying", "02-copying", "25-served"]
 
 
 READABLE = 0.5
@@ -190,11 +200,11 @@ def solutions() -> dict[int, set[int]]:
             ranks, at = [*ranks, beam["picks"][at]], beam["parents"][at]
         return ranks
 
-    empty = [step.index + 1 for step in steps(24) if not step.accepted]
-    drafters = [noted(step, "drafter_selection")["drafted"] for step in steps(19)]
-    rows = [len(noted(step, "batch_cache")["rows"]) for step in steps(22)]
+    empty = [step.index + 1 for step in steps(25) if not step.accepted]
+    drafters = [noted(step, "drafter_selection")["drafted"] for step in steps(20)]
+    rows = [len(noted(step, "batch_cache")["rows"]) for step in steps(23)]
     drift = [step for step in steps(9) if noted(step, "beam_mass")["stopped"] == 5 == step.accepted]
-    most = max(steps(28), key=lambda step: noted(step, "local_verification")["passes"])
+    most = max(steps(29), key=lambda step: noted(step, "local_verification")["passes"])
     return {
         1: {step.index + 1 for step in steps(1) if step.verified and not step.accepted and step.nodes[favourite(step)].q > 0.6},
         3: {step.index + 1 for step in steps(3) if any((node.threshold or 0) > 0.5 for node in refused(step))},
@@ -210,14 +220,15 @@ def solutions() -> dict[int, set[int]]:
         },
         16: {step.index + 1 for step in steps(16) if any(node.p > 0.7 for node in refused(step))},
         17: {step.index + 1 for step in steps(17) if step.accepted == 3 and any(climbed(step)[-3:])},
-        19: {step for step in range(10, 24) if drafters[step - 1] == 0},
-        20: {step.index + 1 for step in steps(20) if step.accepted == 1},
-        22: {rows.index(3) + 1},
-        23: {step.index + 1 for step in steps(23) if not step.accepted},
-        24: {step for step in empty if {step, step + 1, step + 2} <= {*empty}},
-        25: {step.index + 1 for step in steps(25) if step.accepted < 5},
-        26: {step.index + 1 for step in steps(26) if not step.accepted},
-        28: {most.index + 1},
+        18: {step.index + 1 for step in steps(18) if step.accepted == 5},
+        20: {step for step in range(10, 24) if drafters[step - 1] == 0},
+        21: {step.index + 1 for step in steps(21) if step.accepted == 1},
+        23: {rows.index(3) + 1},
+        24: {step.index + 1 for step in steps(24) if not step.accepted},
+        25: {step for step in empty if {step, step + 1, step + 2} <= {*empty}},
+        26: {step.index + 1 for step in steps(26) if step.accepted < 5},
+        27: {step.index + 1 for step in steps(27) if not step.accepted},
+        29: {most.index + 1},
     }
 
 

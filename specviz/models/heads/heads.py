@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from specviz.drafting.memory import ngram_model
+from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.cross_net import CrossNet
 from specviz.drafting.networks.feature_head import FeatureHead
@@ -39,8 +40,8 @@ from specviz.targets.hybrid import CausalTarget, causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
 
 Net = TypeVar("Net", bound=nn.Module)
-KINDS = ("eagle", "eagle3", "medusa", "falcon", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")
-"""Kinds of shipped networks for text; each is also the name of a file."""
+KINDS = ("eagle", "eagle3", "medusa", "falcon", "dspark", "dflash", "masked_lm", "owl", "gto", "deer", "arms", "ngrams")
+"""Kinds of shipped networks for text; each is also the name of a file, except DFlash's network, a part of DSpark's."""
 VISION = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """Files of the shipped networks for vision-language models, by kind."""
 SMALL, TEXT_ONLY = "small_draft", "vlm_text_only"
@@ -54,6 +55,7 @@ _NETWORKS: dict[str, type[Network]] = {
     "eagle3": FeatureNet,
     "medusa": ParallelNet,
     "falcon": BlockNet,
+    "dspark": BlockFill,
     "masked_lm": MaskedLM,
     "owl": RecurrentNet,
     "vlm_eagle": FeatureNet,
@@ -88,7 +90,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
         )
     if kind in METHODS and kind not in KINDS:
         raise ModelUnavailable(f"No {kind} network is included. Name heads published for this target as the draft.")
-    path = shipped_file(WEIGHTS / f"{kind}.safetensors")
+    path = shipped_file(WEIGHTS / f"{'dspark' if kind == 'dflash' else kind}.safetensors")
     if card_in(path).get("tokenizer_hash", "") != loaded.tokenizer_hash:
         owner, way = "SmolLM2-135M-Instruct", "a method that needs no trained network"
         if BASES.get(kind) == SCENES:
@@ -146,6 +148,8 @@ def _ends(target: CausalTarget) -> tuple[Tensor, Tensor]:
 def _shipped(kind: str, path: Path, loaded: LoadedText, target: CausalTarget) -> Any:
     if kind == "ngrams":
         return ngram_model.load(path)
+    if kind == "dflash":
+        return load_heads("dspark", None, loaded, target).read_as({"markov": "", "confidence": False})
     base = BASES.get(kind)
     if base is not None:
         refuse_outdated(path, WEIGHTS / f"{base}.safetensors")

@@ -1,9 +1,10 @@
-"""Block drafters: ``train dflash`` and ``train dspark``.
+"""Block drafter of DFlash and DSpark: ``train dspark``.
 
 DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147). A block starts at an anchor, a random position of an answer, and attends
 to the target's hidden states before the anchor and to itself. The weight of the loss falls exponentially with the slot. DFlash
 minimises the cross-entropy to the target's distribution. DSpark adds the total variation distance, given the true previous token.
-This distance is the rejection rate of a sampled token. The confidence head learns to predict the acceptance rate.
+This distance is the rejection rate of a sampled token. The confidence head learns to predict the acceptance rate. DFlash's loss
+stays part of DSpark's here, so that one network drafts well with and without its corrections.
 
 Layers are initialised from the target's last layers.
 Axis names: ``block``, ``slot``, ``token``, ``hidden``, ``kv``, ``size`` (of a head), ``support``.
@@ -40,11 +41,11 @@ from specviz.training.parallel import apply_padded
 
 MASK = 3
 """Mask token: SmolLM2's ``<repo_name>``, which occurs in no dialogue."""
-DENSITY = 0.2
+DENSITY = 0.3
 """Anchors per answer token."""
 FADE = 4.0
 """Number of slots over which the weight of the loss falls by a factor of e."""
-CROSS_ENTROPY, VARIATION = 0.1, 0.9
+CROSS_ENTROPY, VARIATION, MARGINAL = 0.1, 0.9, 0.3
 
 
 def fill_shape(config: Any, taps: Sequence[int], draft_vocab: int, **own: Any) -> FillConfig:
@@ -94,9 +95,8 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
                 part[f"mlp.{name}_proj.weight"].copy_(weight)
             part["input_layernorm.weight"].fill_(1.0)
             part["post_attention_layernorm.weight"].copy_(own.post_attention_layernorm.weight)
-    if config.markov:
-        generator = torch.Generator(states.device).manual_seed(0)
-        tensors["markov_head.markov_w1.weight"].normal_(std=config.rank**-0.5, generator=generator)
+    generator = torch.Generator(states.device).manual_seed(0)
+    tensors["markov_head.markov_w1.weight"].normal_(std=config.rank**-0.5, generator=generator)
 
 
 def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
@@ -124,13 +124,11 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     weight = torch.exp(-torch.arange(config.slots, device=device) / FADE).expand_as(counts)[counts] / DENSITY
     distribution, at = target_distribution(net.head, dialogue)
     truth, at_slots = distribution[at[labels[counts]]], outputs[counts]
-    if not config.markov:
-        losses = F.cross_entropy(apply_padded(network.logits, at_slots), truth, reduction="none")
-        return (losses * weight).sum() * scale
-    words = tokens[labels[counts] - 1]
-    logits, _ = network.correct(apply_padded(network.logits, at_slots), at_slots, words, network.state(words))
+    words, marginal = tokens[labels[counts] - 1], apply_padded(network.logits, at_slots)
+    logits, _ = network.correct(marginal, at_slots, words, network.state(words))
     wrong = 0.5 * (logits.float().softmax(-1) - truth).abs().sum(-1)
     losses = CROSS_ENTROPY * F.cross_entropy(logits, truth, reduction="none") + VARIATION * wrong
+    losses = losses + MARGINAL * F.cross_entropy(marginal, truth, reduction="none")
     sure = F.binary_cross_entropy_with_logits(network.confidence(at_slots, words).float(), 1 - wrong.detach(), reduction="none")
     return ((losses + sure) * weight).sum() * scale
 

@@ -15,6 +15,7 @@ from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.heads import heads
 from specviz.targets.text import TextTarget
+from tests.support.tiny.networks import block_fill
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
 
@@ -60,6 +61,17 @@ def test_weights_made_anew_are_read_anew(folder, target):
     again = heads.load_heads("eagle3", None, Loaded(), target)
     assert not torch.equal(first.fc.weight, again.fc.weight)
     assert heads.drafting_heads("eagle3", None, Loaded(), target) is not None
+
+
+def test_the_included_dflash_is_dspark_without_its_corrections(tmp_path, monkeypatch, target):
+    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
+    block_fill(target, "dspark").save(tmp_path / "dspark.safetensors", {"tokenizer_hash": "words"})
+    dspark, dflash = (heads.drafting_heads(kind, None, Loaded(), target) for kind in ("dspark", "dflash"))
+    assert dflash is heads.drafting_heads("dflash", "dflash", Loaded(), target)
+    assert dspark.corrects and dspark.config.confidence and not dflash.corrects and not dflash.config.confidence
+    states, tokens = torch.randn(6, 2 * target.config.hidden_size), torch.arange(6)
+    outputs = [one.blocks(one.fuse(states), tokens, torch.tensor([5])) for one in (dspark, dflash)]
+    assert torch.equal(*outputs) and torch.equal(*(one.logits(outputs[0]) for one in (dspark, dflash)))
 
 
 def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder, target):

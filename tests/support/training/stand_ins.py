@@ -68,7 +68,7 @@ def _block_fill(name: str, folder: Path, patch: Patch) -> None:
     """A narrower network."""
     _text(name, folder, patch)
     recipe = known_recipes()[name]
-    shape = {**recipe.shape, "inner": 24, "block": 4, **({"rank": 4} if name == "dspark" else {})}
+    shape = {**recipe.shape, "inner": 24, "block": 4, "rank": 4}
     patch.setattr(registry, "recipes", lambda: {**known_recipes(), name: replace(recipe, shape=shape)})
 
 
@@ -187,7 +187,7 @@ def _image(name: str, folder: Path, patch: Patch) -> None:
 
 WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **dict.fromkeys(("eagle", "eagle3", "falcon", "medusa", "small_draft"), _text),
-    **dict.fromkeys(("dflash", "dspark"), _block_fill),
+    "dspark": _block_fill,
     **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms, "scenes_vlm": _scenes},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
