@@ -41,6 +41,12 @@ def pictures(count: int = 64) -> list[str]:
     return turns[:count]
 
 
+def sprites() -> Mapping[str, str]:
+    """Return descriptions of concepts that the sprite model learned, in other words, with each concept's name."""
+    names: Mapping[str, str] = _read()["sprites"]
+    return names
+
+
 def reserved() -> tuple[str, ...]:
     """Return all prompts that training must not read."""
     sets = ("grounded", "calibration", "stories", "copying", "questions")

@@ -22,6 +22,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.image.image_score import ImageScore, load
 from specviz.models.image.load import weights_of
 from specviz.pipeline.runner import Prepared
+from specviz.prompts import sprites
 
 BLOCK = 1024
 """Codes per block of the distance matrix."""
@@ -83,9 +84,15 @@ def _score() -> ImageScore | None:
 
 
 def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
-    """Return ``distance`` and ``independent`` of an image drawn with seed 0, and ``score`` if the scorer is available."""
+    """Return ``distance`` and ``independent`` of an image drawn with seed 0, and ``score`` if the scorer is available.
+
+    For the prompts of the sprites, also return ``first``: 1 if the concept's name scores best among all names, else 0.
+    """
     distances, score, loaded = code_distances(ready, timed.ids, 0), _score(), cast(Any, ready.loaded)
     numbers = {"distance": distances.own, "independent": distances.independent}
     if score is not None:
-        numbers["score"] = float(score.of([loaded.picture(list(timed.ids))], [str(prompt)])[0, 0])
+        picture, names = [loaded.picture(list(timed.ids))], list(sprites().values())
+        numbers["score"] = float(score.of(picture, [str(prompt)])[0, 0])
+        if (name := sprites().get(str(prompt), str(prompt).rpartition(", ")[0])) in names:
+            numbers["first"] = float(score.of(picture, names)[0].argmax() == names.index(name))
     return numbers

@@ -73,7 +73,7 @@ class Suite:
         bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
         for temperature in self.temperatures if chosen else ():
             texts = self.prompts(bench, quick)
-            measure = quality if "latent distance" in self.columns else None
+            measure = quality if {"latent distance", "recognised"} & {*self.columns} else None
             work = partial(gather, bench, chosen, texts, temperature, report.say, self.between, self.remember, measure)
             gathered[temperature] = samples = in_own_thread(work)
             for row in (*self._rows(samples, chosen, temperature), *self._best(samples, chosen, temperature)):
@@ -122,6 +122,7 @@ VALUES: Mapping[str, Callable[[Sample], float]] = {
     "tokens per pass": lambda sample: sample.emitted / max(1, sample.passes),
     "latent distance": lambda sample: sample.more.get("distance", 0.0),
     "score": lambda sample: sample.more.get("score", 0.0),
+    "recognised": lambda sample: sample.more.get("first", 0.0),
 }
 
 
@@ -154,6 +155,7 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
     "latent distance": _number("latent distance", ".3f"),
     "speed-up by kind": _by_kind("speed-up"),
     "τ by kind": _by_kind("τ"),
+    "recognised by kind": _by_kind("recognised"),
     "acceptance by depth": lambda samples, label: " ".join(f"{share:.2f} ({steps})" for share, steps in samples.by_depth(label)),
     "same text as target": _same,
     "forwards per step": _per_step(lambda sample: sample.forwards),
@@ -196,6 +198,12 @@ def pictures(bench: Bencher, quick: bool, count: int = 64, few: int = 4) -> Prom
     return {"pictures": held_out.pictures(few if quick else count)}
 
 
+def sprites(bench: Bencher, quick: bool, few: int = 4) -> Prompts:
+    """Return the names of 64 concepts of the sprite model, and the same concepts in other words; with ``quick``, ``few``."""
+    told = list(held_out.sprites().items())[: few if quick else None]
+    return {"names": [f"{name}, twemoji style" for _, name in told], "other words": [words for words, _ in told]}
+
+
 def scenes(bench: Bencher, quick: bool, count: int = 0, few: int = 4) -> Prompts:
     """Return about ``count`` held-out scenes (0: all), evenly spaced, each with a question that asks for a description."""
     everything, wanted = held_out_scenes(), few if quick else count
@@ -232,7 +240,9 @@ def suite(
 
 EXCLUDED = ("autoregressive", "stree")
 """Methods that the suites of a modality leave out: the baseline, and a method for state-space targets."""
-PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
+PROMPTS: Mapping[str, Callable[..., Prompts]] = {
+    one.__name__: one for one in (kinds, sets, tries, stream, pictures, sprites, scenes)
+}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")
 SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry in entries) for name, entries in DATA.items()}

@@ -19,6 +19,7 @@ from specviz.bench.runner import run_suite
 from specviz.bench.suites import COLUMNS, SYSTEMS, Suite, Versus
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods, build
+from specviz.paths import ASSETS
 
 
 def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every_form():
@@ -124,6 +125,9 @@ def test_reported_prompts_are_many_different_and_kept_apart():
     plain = [" ".join(re.findall(r"[a-z0-9]+", prompt.lower())) for prompt in prompts.reserved()]
     assert len(set(plain)) == len(plain)
     assert not set(prompts.prompts("calibration")) & {one for several in prompts.kinds().values() for one in several}
+    learned = {line.partition(",")[0] for line in (ASSETS / "words" / "sprites.txt").read_text("utf-8").splitlines()}
+    assert set(prompts.sprites().values()) <= learned and len(set(prompts.sprites().values())) == 64
+    assert not any(name in words for words, name in prompts.sprites().items())
 
 
 def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch):
