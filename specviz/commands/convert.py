@@ -26,7 +26,7 @@ _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write ``model.safetensors`` and ``config.json``, if the config is in the same folder as the checkpoint."""
+    """Write ``model.safetensors`` and a ``config.json``: the one beside the checkpoint, or a new one for LlamaGen."""
     file = options.file
     beside = file.resolve().parent
     folder = options.out or beside.parent / f"{beside.name}-safetensors"
@@ -76,7 +76,8 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     except Exception as problem:  # torch's unpickler raises many types
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(
-            f"{file.name} was not opened, because it holds more than weights ({reason[:160]}). Ask the authors for safetensors."
+            f"{file.name} cannot be read as weights alone ({reason[:160]}): it is damaged or contains code. Ask the authors for "
+            "safetensors."
         ) from problem
     for wrapper in _WRAPPERS:
         if isinstance(stored, Mapping) and isinstance(stored.get(wrapper), Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import print_message
+from specviz.figures.theme import count
 from specviz.trace import store
 
 
@@ -21,5 +22,5 @@ def execute(options: argparse.Namespace) -> int:
         if number > 1:
             place = place.with_name(f"{place.name.removesuffix(store.SUFFIX)}-{number}{store.SUFFIX}")
         store.write(trace, place)
-        print_message(f"Wrote {place}: {len(trace.steps)} steps.")
+        print_message(f"Wrote {place}: {count(len(trace.steps), 'step')}.")
     return 0

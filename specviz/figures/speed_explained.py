@@ -45,11 +45,11 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
 
 def _headline(terms: dict[str, Term]) -> str:
     if not terms:
-        return "Why (not) faster: no finished steps yet"
+        return "Why faster, or why not: no finished steps yet"
     ratios = [
         f"{value:.2f}× {word}" for word in ("measured", "predicted") if word in terms and (value := terms[word].value) is not None
     ]
-    return "Why (not) faster · " + (" · ".join(ratios) or "no autoregressive run to compare with")
+    return "Why faster, or why not · " + (" · ".join(ratios) or "no autoregressive run to compare with")
 
 
 def _subtitle(terms: dict[str, Term]) -> str:

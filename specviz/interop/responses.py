@@ -1,10 +1,11 @@
 """Rounds of a run from a server's response: token ids, texts, probabilities and counts.
 
-Servers count rejected draft tokens without naming them, so a round has the accepted tokens and a note with the number of others.
+Servers count rejected draft tokens without naming them, so a round has the accepted tokens and a note with the number of
+rejected ones.
 
-A JSON file of whole responses (chats or completions) becomes traces: ``choices[0]`` with ``logprobs`` or ``token_ids`` gives the
-tokens, ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted`` the rounds, and ``usage.prompt_tokens`` the
-first position. Names of unread fields are reported.
+Each response (chat or completion) in a JSON file becomes a trace. The tokens come from ``choices[0]``, with ``logprobs`` or
+``token_ids``. The rounds come from ``per_step_accepted`` and ``per_step_drafted`` of ``metrics.speculative_decoding``. The first
+position comes from ``prompt_token_ids``, or else from ``usage.prompt_tokens``. Names of unread fields are reported.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def converted(kind: type[T], found: Any) -> T:
 
 
 class Row(Struct):
-    """Token of a response: name or text, log-probability, bytes, llama.cpp's ``id``, and top tokens at its place."""
+    """Token of a response: name or text, log-probability, bytes, llama.cpp's ``id``, and top tokens at its position."""
 
     token: str | None = None
     logprob: LogProbability = None
@@ -115,7 +116,7 @@ class Speculation(Struct):
 
 
 class Metrics(Struct):
-    """vLLM's numbers of a response."""
+    """vLLM's metrics for a response."""
 
     speculative_decoding: Speculation | None = None
 
@@ -160,7 +161,7 @@ class Response(Struct):
 
 @dataclass(frozen=True)
 class ServedToken:
-    """Emitted token: id or assigned number, the text that it adds, and the target's p and most probable tokens at its place."""
+    """Emitted token: id or assigned number, added text, its probability under the target, and the target's top tokens there."""
 
     token: int
     piece: str
@@ -214,7 +215,7 @@ class TokenReader(NumberedTokens):
     def read(self, choice: Choice) -> list[ServedToken]:
         """Read the tokens of one choice, or of a streamed part of one.
 
-        Reads log-probabilities and token ids in OpenAI's fields, vLLM's ``token_ids`` and llama.cpp's ``id``. Without them, the
+        Reads log-probabilities and token ids from OpenAI's fields, vLLM's ``token_ids`` or llama.cpp's ``id``. Without them, the
         text is one token.
         """
         part, logprobs = choice.delta or choice.message or Part(), choice.logprobs or LogProbabilities()
@@ -246,7 +247,7 @@ class TokenReader(NumberedTokens):
         return [ServedToken(self.number(part), part) for part in parts]
 
     def _entry(self, row: Row, token: int | None = None) -> ServedToken:
-        """Return a row's token, with its text if that can be decoded alone, and store its name."""
+        """Return a row's token and store its name. The text is empty until the bytes so far complete a character."""
         token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
@@ -257,16 +258,16 @@ class TokenReader(NumberedTokens):
             p, self.always_one = None, ALWAYS_ONE
         for other in row.top_logprobs or () if p is not None else ():
             other_id, its_label, *_ = _named(other)
-            # Only the emitted token has an id in every engine.
+            # Some engines give an id for the emitted token, but not for its entry among the top tokens.
             likely = token if its_label and its_label == label else self._known(other_id, its_label)
             if other.p is not None:
                 top.append((likely, other.p))
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
-        """Split ``whole`` by token: unaccounted text before each token, each token's text, and the text after the last token.
+        """Split ``whole`` by token: text before each token that belongs to none, each token's text, and the text after the last.
 
-        A token whose text is not in ``whole``, such as part of a character or an end token, gets the text up to the next match.
+        A token whose text does not occur in ``whole`` gets the text up to the next match: an end token, or part of a character.
         """
         before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
         for place, text in enumerate(texts):
@@ -363,9 +364,7 @@ def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tupl
     for kept, made in zip(accepted, drafted, strict=True):
         if part := list(islice(rest, kept + 1)):
             rounds.append(Arrival(part, drafted=made))
-    words = (
-        f"The server left out {plain} rounds without a draft and did not say where they were; they come before all others here."
-    )
+    words = f"The server reports no position for rounds without a draft ({plain}); here they come before all others."
     return rounds, words if plain > 0 and accepted else ""
 
 
@@ -376,7 +375,10 @@ def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> Non
 
 
 def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
-    """Return an arrival as a round: all tokens but the last count as drafted, or more if the server reports more."""
+    """Return an arrival as a round: all tokens but the last were drafted, and all of them if the text ended inside a draft.
+
+    Further drafted tokens that the server counts were rejected.
+    """
     ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
     drafted = min(arrival.drafted or 0, MAX_NODES - 1)
     kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the text may end inside the accepted tokens
@@ -428,7 +430,7 @@ def read_file(path: str | Path) -> Imported:
             except BadTrace as problem:
                 raise BadInput(f"{place.name}, line {number}: {problem}") from None
     if not objects or not all(isinstance(one, dict) for one in objects):
-        raise BadInput(f"{place.name} holds no JSON objects.")
+        raise BadInput(f"{place.name} must contain only JSON objects, one per response.")
     if "choices" not in objects[0]:
         raise BadInput(f"{place.name} is not a response with choices; it has {', '.join(sorted(objects[0]))[:200] or 'nothing'}.")
     traces, unread = [], set[str]()

@@ -51,7 +51,7 @@ from specviz.methods.resources import ImageResources, MethodResources, TextResou
 def chain_drafter(
     draft: DraftModel, builder: TreeBuilder[Any], acceptance: Acceptance, picture: Layout | None = None
 ) -> Composition:  # fmt: skip
-    """Compose a language model that drafts chains. The model reads the text of the prompt without the ``picture``."""
+    """Compose a method whose drafter is a language model. The model reads the text of the prompt without the ``picture``."""
     drafter: Any = LanguageModelDrafter(draft.open, draft.context_length)
     if picture is not None:
         drafter = TextAlone(drafter, picture)

@@ -53,7 +53,7 @@ def chain_ranks(
     return torch.cat(rows)
 
 
-def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = False) -> dict[str, float]:
+def metrics(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = False) -> dict[str, float]:
     """Return the acceptance of chains and trees from ``ranks`` [start, depth].
 
     ``tau``: tokens per step of chain drafting, with the bonus token. ``first1``, ``first2``, ...: share of starts with the true
@@ -111,7 +111,7 @@ def steps_along(
 def chain_agreement(
     model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, depth: int, runs: int = 4000
 ) -> dict[str, float]:
-    """Return :func:`figures` and the number of steps for chains that ``model`` drafts along the ``chosen`` greedy answers."""
+    """Return :func:`metrics` and the number of steps for chains that ``model`` drafts along the ``chosen`` greedy answers."""
 
     def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
         features = model.features(F.pad(text[None, :-2], (1, 0)), text[None, :-1])[0, first - 1 :]
@@ -119,4 +119,4 @@ def chain_agreement(
         return lambda done: ranks[done : done + depth]
 
     steps = steps_along(dialogues, chosen, markers, depth, runs, drafter, model.bias.device)
-    return {**figures(steps), "steps": float(len(steps))}
+    return {**metrics(steps), "steps": float(len(steps))}

@@ -30,7 +30,7 @@ from specviz.training.registry import Job as Job
 
 Report = Callable[[Mapping[str, float]], None]
 Example = TypeVar("Example")
-Figures = Mapping[str, Any]
+Metrics = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
 """Function that writes a weights file, from a path and a card."""
 LICENCE = "Apache-2.0, like the target's"
@@ -105,7 +105,7 @@ class Step(NamedTuple):
 
 
 class TrainState:
-    """Parameters in training and their checkpoint. A family's subclass adds data, loss and figures."""
+    """Parameters in training and their checkpoint. A family's subclass adds data, loss and metrics."""
 
     unit = "answer tokens"
     """Unit of ``Progress.tokens``."""
@@ -179,7 +179,7 @@ class TrainState:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
-        """Return figures on held-out data for a milestone. The network holds the averaged weights at this time."""
+        """Return metrics on held-out data for a milestone. The network holds the averaged weights at this time."""
         return {}
 
     def spent(self) -> str:
@@ -187,8 +187,8 @@ class TrainState:
         done = self.progress
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
-    def figures(self) -> Figures:
-        """Return the figures for the card. The network holds the weights as stored at this time."""
+    def metrics(self) -> Metrics:
+        """Return the metrics for the card. The network holds the weights as stored at this time."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
@@ -343,17 +343,17 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
 
 
 def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
-    """Measure the averaged weights, add the figures to the history, and write a checkpoint."""
+    """Measure the averaged weights, add the metrics to the history, and write a checkpoint."""
     progress = state.progress
     with state.using(state.optimizer.averaged()):
-        figures = dict(state.measure())
-    if "held_out" in figures:
-        figures["gap"] = figures["held_out"] - loss
+        metrics = dict(state.measure())
+    if "held_out" in metrics:
+        metrics["gap"] = metrics["held_out"] - loss
     values = [past["tau"] for past in progress.history if "tau" in past]
-    if state.settings.patience and figures.get("tau", -1.0) >= max(values, default=0.0):
+    if state.settings.patience and metrics.get("tau", -1.0) >= max(values, default=0.0):
         state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
     entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": loss}
-    progress.history.append({**entry, **figures})
+    progress.history.append({**entry, **metrics})
     state.write(checkpoint)
     report(progress.history[-1])
 
@@ -365,7 +365,7 @@ def rate(peak: float, share: float, updates: int, warm: int = 40) -> float:
 
 
 def show(entry: Mapping[str, float]) -> None:
-    """Log figures."""
+    """Log metrics."""
     say("  ".join(f"{name} {value:.4g}" for name, value in entry.items()))
 
 
@@ -406,12 +406,12 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     path.unlink()
     # Parameters that are not in the file keep their values. Afterwards all parameters are unrounded again, for the final file.
     with state.using({**state.optimizer.parameters, **rounded}):
-        figures = state.figures()
-    ship(job, asdict(state.settings), data, state.spent(), figures, save, licence, **more)
+        metrics = state.metrics()
+    ship(job, asdict(state.settings), data, state.spent(), metrics, save, licence, **more)
 
 
 def ship(
-    job: Job, settings: Mapping[str, Any], data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE,
+    job: Job, settings: Mapping[str, Any], data: str, spent: str, metrics: Metrics, save: Save, licence: str = LICENCE,
     **more: str,
 ) -> None:  # fmt: skip
     """Write the weights file with a card, and print the card for ``assets/weights/README.md``.
@@ -420,11 +420,11 @@ def ship(
     """
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
-    metrics = json.dumps(json.loads(json.dumps(figures), parse_float=lambda number: round(float(number), 4)))
-    print("held-out:", metrics, flush=True)
+    rounded = json.dumps(json.loads(json.dumps(metrics), parse_float=lambda number: round(float(number), 4)))
+    print("held-out:", rounded, flush=True)
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(settings)})", "data": data,
-        "licence": licence, "spent": spent, "metrics": metrics, "commit": commit or "unknown", **more,
+        "licence": licence, "spent": spent, "metrics": rounded, "commit": commit or "unknown", **more,
     }  # fmt: skip
     path = weights_of(job)
     path.parent.mkdir(parents=True, exist_ok=True)

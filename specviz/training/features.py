@@ -286,7 +286,7 @@ class TrainInputs:
 
     @property
     def evaluation_set(self) -> list[int]:
-        """Numbers of the held-out dialogues for figures, see :func:`~specviz.training.data.greedy_only`."""
+        """Numbers of the held-out dialogues for metrics, see :func:`~specviz.training.data.greedy_only`."""
         return data.greedy_only(self.dialogues, self.held_out)
 
     @property

@@ -1,4 +1,4 @@
-"""Why (not) faster: the right term is blamed in plain words, and a silent drafter is never passed over."""
+"""Why faster, or why not: the right term is blamed in plain words, and a silent drafter is never passed over."""
 
 from pathlib import Path
 

@@ -69,9 +69,9 @@ def test_chains_are_what_a_small_model_drafts_token_by_token():
 
 def test_figures_count_by_depth_alone_and_along_a_tree():
     ranks = torch.tensor([[0, 0, 5], [0, 3, 0], [1, 0, 0], [0, 0, 0]])
-    found = acceptance.figures(ranks, {(0,), (0, 0), (1,), (1, 0)}, alone=True)
+    found = acceptance.metrics(ranks, {(0,), (0, 0), (1,), (1, 0)}, alone=True)
     assert found["tau"] == 1 + 6 / 4 and found["tree"] == 1 + (2 + 1 + 2 + 2) / 4
     assert [found[f"first{depth}"] for depth in (1, 2, 3)] == pytest.approx([3 / 4, 2 / 3, 1 / 2])
     assert [found[f"five{depth}"] for depth in (1, 2, 3)] == pytest.approx([1.0, 1.0, 1 / 2])
     assert [found[f"alone{depth}"] for depth in (1, 2, 3)] == pytest.approx([3 / 4, 3 / 4, 3 / 4])
-    assert acceptance.figures(torch.zeros(0, 3, dtype=torch.long))["tau"] == 1.0
+    assert acceptance.metrics(torch.zeros(0, 3, dtype=torch.long))["tau"] == 1.0

@@ -144,8 +144,8 @@ def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp
 
 def test_milestones_of_a_stage_that_measures_nothing_try_no_patience(tmp_path):
     state = Toy(replace(SETTINGS, patience=2), iter([2.0, 1.5, 1.5, *[9.0] * 9]))
-    figures, silent = state.measure, [{}, {}, {}, {}]
-    state.measure = lambda: silent.pop() if silent else figures()
+    metrics, silent = state.measure, [{}, {}, {}, {}]
+    state.measure = lambda: silent.pop() if silent else metrics()
     progress = train(state, tmp_path / "c", lambda entry: None)
     assert [entry.get("tau") for entry in progress.history] == [None] * 4 + [2.0, 1.5, 1.5]
     assert torch.equal(state.weight, state.measured[0])
@@ -228,7 +228,7 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(tmp_p
         assert driver.weights_of(job).read_bytes() == b"what ships"
         return {"tau": 1.23456}
 
-    state.figures = measure
+    state.metrics = measure
     monkeypatch.setattr(driver, "train", lambda state, checkpoint: setattr(state, "progress", Progress(9, 120.0, 42)))
     driver.run(job, state, "some data", tokenizer_hash="abc")
     assert not torch.equal(seen[0], whole) and torch.allclose(seen[0], whole, atol=0.01) and torch.equal(state.weight, whole)

@@ -80,7 +80,7 @@ class LayerCaches:
         self.layers = [KeyValues(sizes.kv_heads, sizes.head_size, self.columns(inputs), like) for _ in range(layers)]
 
     def columns(self, inputs: int) -> int:
-        """Return the number of columns of this many inputs."""
+        """Return the number of columns for this many inputs."""
         return self._first + self._each * inputs
 
     def reserve(self, inputs: int) -> None:

@@ -1,7 +1,8 @@
 """Fused decoder for Llama and Qwen architectures: a cheaper copy of a model, with few operator calls per pass.
 
 Matrices may be quantised, layers left out, and the attention of several layers computed in parallel from one input. Norm weights
-are not folded into the next matrices, because they equalise a quantised matrix's inputs. Axis names: ``row``, ``hidden``,
+stay separate, because they equalise a quantised matrix's inputs; layers with one input share one norm, and their matrices absorb
+the differences. Axis names: ``row``, ``hidden``,
 ``head``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``layer``.
 """
 
@@ -74,8 +75,7 @@ class LayerWeights:
 class LeanCache:
     """Keys and values of one run [layer, 2, kv, column, size], growing by doubling.
 
-    If all layers are on one device, the entries of adjacent layers are one tensor; otherwise each layer's entries are on its
-    device.
+    If all layers are on one device, the cache is one tensor; otherwise one tensor per layer, on the layer's device.
     """
 
     def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
@@ -103,7 +103,7 @@ class LeanCache:
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
-        """Move the entries of these nodes (root first, ascending) of the last pass to the front; drop the others."""
+        """Keep the last pass's entries of these nodes (root first, ascending) after the committed columns; drop the others."""
         first = next((place for place, node in enumerate(path) if node != place), len(path))
         if first < len(path):
             start, end = self.length + first, self.length + len(path)
@@ -180,7 +180,7 @@ class LeanDecoder(Rotating):
         return self._head(x[-last:]), hidden
 
     def _run(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
-        """Run the attention of several layers from the same input, then output and feed-forward layer by layer.
+        """Run the attention of several layers from the same input, then each layer's output projection and feed-forward.
 
         On one device, the attentions are one call; on several devices, they run concurrently.
         """

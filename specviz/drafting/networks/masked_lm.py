@@ -1,8 +1,8 @@
 """Small masked-diffusion language model: the small draft model's narrow layers with bidirectional attention.
 
-One denoising step reads the text followed by a block of masks, and predicts all masks at once. As in Dream (arXiv 2508.15487),
-which also started from an autoregressive model, a token is predicted at the position before it. Axis names: ``batch``, ``token``,
-``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
+One denoising step reads the text followed by a block of mask tokens, and predicts all tokens of the block at once. As in Dream
+(arXiv 2508.15487), which also started from an autoregressive model, a token is predicted at the position before it. Axis names:
+``batch``, ``token``, ``place`` (in the block), ``width``, ``hidden`` (of the target), ``draft`` (vocabulary).
 """
 
 from __future__ import annotations

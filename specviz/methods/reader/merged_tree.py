@@ -1,7 +1,9 @@
-"""Draft tree merged from a drafter's tree and continuations retrieved from suffix trees, pruned to the fastest size.
+"""Draft tree merged from a drafter's tree and continuations retrieved from suffix trees, pruned to a size that
+pays off.
 
-READER (arXiv 2508.09072) grafts retrieved branches onto a drafter's tree, but does not define the value of a node. Here nodes
-have a *kind*: a source, with a range of confidence, rank or match length. The acceptance probability of every kind is estimated
+READER (arXiv 2508.09072) grafts retrieved branches onto a drafter's tree, but does not define the value of a node. Here each
+node has a *kind*: its source with a range of confidence, a rank or a match length; for a node of several sources, their number
+and a range of their combined probability. The acceptance probability of every kind is estimated
 while decoding, and the value of a node is the product of the probabilities along the path. Values fall along a path, so the
 best n nodes form a tree: the one with the largest expected number of accepted tokens.
 """
@@ -22,8 +24,8 @@ from specviz.trace.schema import MAX_PRUNED, Note
 
 DRAFTER = "drafter"
 LARGEST = 255
-# Prior acceptance of the only known successor, by log2 of the match length, in this run's text (BY_MATCH) and in earlier outputs
-# (BY_DISTANT_MATCH). Measured on the calibration prompts.
+# Prior acceptance probability of a retrieved token that is the only known continuation, by log2 of the match length, in this
+# run's text (BY_MATCH) and in earlier outputs (BY_DISTANT_MATCH). Measured on the calibration prompts.
 BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 # Prior acceptance of a token by rank among siblings, for drafters without probabilities.
@@ -146,8 +148,9 @@ class _Merging:
 class Merged:
     """Controller that merges the drafts of ``inner`` (None: no drafter) with continuations from ``memories``.
 
-    ``size``: number of nodes to verify, or a policy that chooses it. ``deepened``: number of leaves, the most valuable ones, for
-    which continuations are retrieved besides the root. The inner drafter drafts as at temperature 0, so trees are deterministic.
+    ``size``: number of nodes to verify, or a policy that chooses it. ``deepened``: maximum number of
+    leaves, the most valuable ones, at which continuations are retrieved in addition to the root. The inner drafter drafts as at
+    temperature 0, so trees are deterministic.
     """
 
     def __init__(
@@ -185,7 +188,7 @@ class Merged:
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
-        """Return the draft. If notes are recorded, the best of the ``pruned_nodes`` follow the ``kept_nodes``."""
+        """Return the draft. If notes are recorded, it also lists the best ``pruned_nodes``, outside its tree."""
         nodes, place = [0], {0: 0}
         for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)

@@ -72,24 +72,24 @@ def make(job: Job) -> None:
     settings = replace(settings, minutes=job.minutes / 2 / len(phrases.DOMAINS))
     sums, seconds = hashlib.sha256(), 0.0
     factors: dict[str, Tensor] = {}
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name in phrases.DOMAINS:
         dialogues = collect(assets, name, cache_folder() / "data" / f"domain_{name}.npz")
         sums.update(dialogues.tokens.tobytes())
         state = DomainTraining(float32_draft_model(assets), dialogues, assets.markers, settings)
         before = state.measure()
         seconds += driver.train(state, driver.checkpoint_of(f"arms_{name}")).seconds
-        figures[name] = {"base": before, "changed": state.measure()}
+        metrics[name] = {"base": before, "changed": state.measure()}
         factors |= {f"{name}/{key}": value.detach().clone() for key, value in state.optimizer.parameters.items()}
-        driver.say(f"{name} {figures[name]}")
+        driver.say(f"{name} {metrics[name]}")
     line = (
         f"{DIALOGUES} dialogues per domain, the target's answers to prompts from assets/phrases/domains.toml, one in eight "
         f"held out; sha256 of all tokens {sums.hexdigest()[:16]}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
-    more = {"arms": json.dumps(list(figures)), CHANGES: named(BASE)}
+    more = {"arms": json.dumps(list(metrics)), CHANGES: named(BASE)}
     more["tokenizer_hash"] = assets.target.tokenizer_hash
-    driver.ship(job, asdict(settings), line, cost, figures, lambda path, card: write_weights(path, factors, card), **more)
+    driver.ship(job, asdict(settings), line, cost, metrics, lambda path, card: write_weights(path, factors, card), **more)
 
 
 def float32_draft_model(assets: TargetAssets) -> SmallLM:

@@ -133,7 +133,7 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     return ((losses + sure) * weight).sum() * scale
 
 
-def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
+def acceptance_metrics(net: BlockFill, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
     """Return the acceptance of blocks from every position of the answers, each slot given the true previous tokens."""
     network = FillRuntime(net)
 
@@ -143,7 +143,7 @@ def acceptance_figures(net: BlockFill, store: FeatureStore, numbers: Sequence[in
         return network.conditional_logits(outputs, tokens, anchors).unbind(1)
 
     ranks = acceptance.chain_ranks(store.get(numbers), net.config.slots, draft, net.draft_ids)
-    return acceptance.figures(ranks, alone=True)
+    return acceptance.metrics(ranks, alone=True)
 
 
 def make(job: Job) -> None:
@@ -155,6 +155,6 @@ def make(job: Job) -> None:
     parallel.keep_cast(net.head)
     start(net, model, store.get(inputs.fitting_set(settings)))
     loss: Callable[..., Tensor] = partial(fill_loss, net, inputs.place)
-    measured = partial(acceptance_figures, net, store)
+    measured = partial(acceptance_metrics, net, store)
     state = FeatureTraining(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
     run(job, inputs, state, net.save)

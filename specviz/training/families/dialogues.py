@@ -27,7 +27,7 @@ from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
 HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
-"""Mostly greedy, since figures are measured on held-out greedy answers."""
+"""Mostly greedy, since metrics are measured on held-out greedy answers."""
 WARM = (0.7, 1.0)
 ASKED_AGAIN = 3
 """Maximum number of repeats of a turn, since some kinds have few templates. Repeats use the temperatures ``WARM``."""

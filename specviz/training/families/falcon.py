@@ -282,7 +282,7 @@ def total_loss(net: BlockNet, features: Tensor, truth: Labels, counts: Tensor) -
 
 
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Return :func:`acceptance.figures` of the levels of one forward, from every position of the answers."""
+    """Return :func:`acceptance.metrics` of the levels of one forward, from every position of the answers."""
     block = net.block
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
@@ -290,7 +290,7 @@ def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[s
         outputs = torch.stack([net(tokens, features, phase)[0] for phase in range(block)])
         return [net.logits(outputs[begins % block, begins + level]) for level in range(block)]
 
-    return acceptance.figures(acceptance.chain_ranks(store.get(numbers), block, draft, net.draft_ids), alone=True)
+    return acceptance.metrics(acceptance.chain_ranks(store.get(numbers), block, draft, net.draft_ids), alone=True)
 
 
 def make(job: Job) -> None:

@@ -236,7 +236,7 @@ def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tens
 Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
 """Function of (dialogue, generator, scale) that returns a loss. The scale is 1 over the answer tokens of the update."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
-"""Function from dialogue numbers to figures, including the acceptance length ``tau``."""
+"""Function from dialogue numbers to metrics, including the acceptance length ``tau``."""
 
 
 class DialogueTraining(TrainState):
@@ -253,7 +253,7 @@ class DialogueTraining(TrainState):
     """Function that returns the number of distinct tokens read in training."""
 
     def compared(self, count: int) -> dict[str, float]:
-        """Return the figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
+        """Return the metrics of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
 
         ``gap``: acceptance length on the same number of training dialogues, minus that on the held-out dialogues.
         """
@@ -265,8 +265,8 @@ class DialogueTraining(TrainState):
     def measure(self) -> dict[str, float]:
         return self.compared(self.settings.measured)
 
-    def figures(self) -> dict[str, Any]:
-        """Return figures on ``MEASURED_DIALOGUES`` dialogues, the acceptance length by kind, and the learning curve."""
+    def metrics(self) -> dict[str, Any]:
+        """Return metrics on ``MEASURED_DIALOGUES`` dialogues, the acceptance length by kind, and the learning curve."""
         kinds = data.by_kind(self.dialogues, self.held_out[:MEASURED_DIALOGUES])
         entries = [entry for entry in self.progress.history if "distinct" in entry]
         curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
@@ -314,9 +314,9 @@ class FeatureTraining(DialogueTraining):
     def distinct(self) -> int:
         return self.answers(self.visited())
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         read_all(self.store, self.held_out[:MEASURED_DIALOGUES], self.settings.workers)
-        return super().figures()
+        return super().metrics()
 
 
 def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
@@ -481,12 +481,12 @@ def make(job: Job) -> None:
     parallel.keep_cast(net.head)
     start(net, model, sample(store, inputs.fitting_set(settings), embedding, columns))
     loss = partial(eagle3_loss, net, inputs.place) if fused else partial(eagle_loss, net)
-    measured = partial(acceptance_figures, net, store, columns, depth=DEPTH)
+    measured = partial(acceptance_metrics, net, store, columns, depth=DEPTH)
     state = FeatureTraining(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
     run(job, inputs, state, net.save)
 
 
-def acceptance_figures(
+def acceptance_metrics(
     net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
 ) -> dict[str, float]:
     """Return the acceptance of chains from every position of the answers, and of EAGLE's 25-node tree down to ``depth``."""
@@ -496,4 +496,4 @@ def acceptance_figures(
         return [net.logits(output) for output in outputs]
 
     ranks = acceptance.chain_ranks(store.get(numbers), depth, draft, net.draft_ids)
-    return acceptance.figures(ranks, {path[:depth] for path in paths_of(published_tree("eagle"))})
+    return acceptance.metrics(ranks, {path[:depth] for path in paths_of(published_tree("eagle"))})

@@ -34,7 +34,7 @@ from specviz.models.hub.packed_model import CHANGES, named
 from specviz.targets.text import TextTarget
 from specviz.training import data, driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
-from specviz.training.families.feature import EAGLE3_TAPS, Own, Truth, acceptance_figures, eagle3_loss, gather, read_all, run
+from specviz.training.families.feature import EAGLE3_TAPS, Own, Truth, acceptance_metrics, eagle3_loss, gather, read_all, run
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS
@@ -325,21 +325,21 @@ class GtoTraining(TrainState):
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
         return grow_trees(self.arena.net, dialogue.tokens, features, starts, SIZE)
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Return the acceptance on held-out answers without and with the change."""
         with self.using({name: torch.zeros_like(value) for name, value in self.optimizer.parameters.items()}):
             start = self.accepted(self.held_out)
         return {"start": start, "gto": self.accepted(self.held_out)}
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Return the acceptance along greedy answers: ``tau`` with trees, and figures of chains."""
+        """Return the acceptance along greedy answers: ``tau`` with trees, and metrics of chains."""
         emitted, depth = list[int](), SIZE.depth
         for number in numbers:
             trees, answer, place = self.trees(number), self.store.dialogues.answer(number).tolist(), 0
             while place + depth < len(answer):
                 emitted.append(1 + trees[place].along(answer[place : place + depth]))
                 place += emitted[-1]
-        chains = acceptance_figures(self.arena.net, self.store, EAGLE3_TAPS, numbers, depth)
+        chains = acceptance_metrics(self.arena.net, self.store, EAGLE3_TAPS, numbers, depth)
         return {**chains, "tau": float(np.mean(emitted))}
 
 

@@ -189,7 +189,7 @@ class StateSpaceTraining(TrainState):
         ranks = [acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1)) for tokens in rows]
         return {f"top{breadth}": float((torch.cat(ranks) < breadth).float().mean()) for breadth in (1, 4)}
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return nats per token, with bits per byte for a target, and with the agreement for a drafter."""
         nats = self.held_out_loss(MEASURED_ROWS)
         if self.teacher is not None:

@@ -71,12 +71,12 @@ def make(job: Job) -> None:
     points = torch.zeros(len(counts), rows.shape[1]).index_add_(0, inverse, rows) / counts[:, None]
     flat = (torch.tensor(list(GROUNDS.values())) / 127.5 - 1).repeat(1, CELL * CELL)
     codebook = medoids(points, counts.float().sqrt(), flat).unflatten(1, (CELL, CELL, 3)).half()
-    table, figures = codebook.float().flatten(1), dict[str, float]()
+    table, metrics = codebook.float().flatten(1), dict[str, float]()
     for name, pool in zip(("psnr32", "psnr16"), POOLS, strict=True):
         own = patch_rows(F.avg_pool2d(pictures(held_out=True)[::2], pool // POOLS[0]))
         error = (table[nearest(own.flatten(0, 1), table)].view_as(own) - own).square().mean((1, 2)) / 4
-        figures[name] = float(-10 * error.log10().mean())
+        metrics[name] = float(-10 * error.log10().mean())
     number = hashlib.sha256(codebook.numpy().tobytes()).hexdigest()[:16]
     save = lambda path, card: write_weights(path, {"patches": codebook}, card)  # noqa: E731
     spent = f"{ROUNDS} rounds of k-means on {len(points)} patches"
-    driver.ship(job, {"codes": CODES, "levels": LEVELS}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=number)
+    driver.ship(job, {"codes": CODES, "levels": LEVELS}, emoji.line(), spent, metrics, save, emoji.LICENCE, codebook=number)

@@ -68,15 +68,15 @@ class ScoreTraining(TrainState):
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Return how often the right prompt scores best among the candidates, and the number of candidates."""
-        figures, net = dict[str, float](), copy.deepcopy(self.net).cpu()
+        metrics, net = dict[str, float](), copy.deepcopy(self.net).cpu()
         for name, concepts in (("learned", self.learning[::16]), ("held_out", self.kept_out)):
             styled = [(concept, emoji.STYLES[at % len(emoji.STYLES)]) for at, concept in enumerate(concepts[:AMONG])]
             ranks = net.logits(
                 *self.examples([(concept, style, "white", prompt_of(concept, style)) for concept, style in styled])
             )
             first = (ranks <= ranks.diagonal()[:, None]).all(1)
-            figures |= {f"{name}_first": float(first.float().mean()), f"{name}_among": float(len(styled))}
-        return figures
+            metrics |= {f"{name}_first": float(first.float().mean()), f"{name}_among": float(len(styled))}
+        return metrics
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         write_weights(path, self.net.state_dict(), {**card, "prompts": self.prompts.description})

@@ -36,7 +36,7 @@ FREE = 0.12
 FROZEN = 0.85
 """Share of the time after which the codebook is frozen."""
 MEASURED = 204
-"""Maximum number of held-out pictures for the figures."""
+"""Maximum number of held-out pictures that are measured."""
 BATCH = 64
 """Number of pictures per pass for ``image_patches``."""
 
@@ -131,14 +131,14 @@ class PixelTraining(TrainState):
         """Return the peak signal-to-noise ratio in dB on held-out concepts, at 64 and at 32 pixels."""
         rows = [row for concept in self.art.part(held_out=True) for row in concept.rows.values()][:MEASURED]
         grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
-        pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
+        pixels, metrics = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
         for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
             errors = [
                 (self.decode(self.quantise(self.encode(part))[0]).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4
                 for part in batch.split(34)
             ]
-            figures[name] = float(-10 * torch.cat(errors).log10().mean())
-        return figures
+            metrics[name] = float(-10 * torch.cat(errors).log10().mean())
+        return metrics
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
@@ -191,11 +191,11 @@ class VqTraining(PixelTraining):
     def measure(self) -> dict[str, float]:
         return super().measure() if self.coded else {}
 
-    def figures(self) -> dict[str, float]:
-        """Return the figures for the card. Raises BadInput if the time ended before the codebook was initialised."""
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics for the card. Raises BadInput if training ended before the codebook was initialised."""
         if not self.coded:
             raise BadInput(
-                "The time ended before the codebook was initialised: train with more --minutes, or continue with --resume."
+                "Training ended before the codebook was initialised: give a larger --minutes, or continue with --resume."
             )
         return self.measure()
 
@@ -236,11 +236,11 @@ class DecoderTraining(PixelTraining):
 
 @torch.inference_mode()
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """Return the mean pixels of each code [code, row, column, rgb] in the pictures ``codes`` [picture, place], and figures.
+    """Return the mean pixels of each code [code, row, column, rgb] in the pictures ``codes`` [picture, place], and metrics.
 
     Pixels range from -1 to 1. Only codes that occur in no picture are decoded alone: the decoder also reads neighbours, without
-    which colours are unrealistic. Figures: ``unseen``, the number of such codes; ``patch``, the root mean square difference (of
-    255) between pixels and patches.
+    which colours are unrealistic. Metrics: ``unseen``, the number of such codes; ``patch``, the root mean square difference
+    between pixels and patches, on a scale from 0 to 255.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()
@@ -257,7 +257,7 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
 
 
 def make(job: Job) -> None:
-    """Train and measure on held-out concepts, or average patches; write the weights."""
+    """Train, then measure on held-out concepts; or average patches. Write the weights."""
     kinds = {"image_vq": VqTraining, "image_decoder": DecoderTraining}
     if job.recipe.name in kinds:
         return emoji.run(job, kinds[job.recipe.name])
@@ -265,7 +265,7 @@ def make(job: Job) -> None:
     data = code_pictures(loaded.grid)
     rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
     codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
-    mean, figures = patches(loaded, codes)
-    spent = f"{len(codes)} pictures, counted"
+    mean, metrics = patches(loaded, codes)
+    spent = f"averages over {len(codes)} pictures, no training"
     save = lambda path, card: write_weights(path, {"patches": mean.flatten(1)}, card)  # noqa: E731
-    driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)
+    driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, metrics, save, emoji.LICENCE, codebook=data.codebook)

@@ -163,7 +163,7 @@ class MaskedTraining(TrainState):
         )
         return {**found, "gap": learned["tau"] - found["tau"]}
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         history = self.progress.history
         curve = [{name: entry[name] for name in ("tokens", "tau", "gap")} for entry in history]
         return {**self.blocks(self.training, *MEASURED), "curve": curve}
@@ -185,9 +185,9 @@ def loss(model: MaskedLM, place: Tensor, masked: MaskedTexts) -> tuple[Tensor, i
 def block_agreement(
     model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
 ) -> dict[str, float]:
-    """Return figures of speculative decoding along the ``chosen`` greedy answers with blocks of ``places`` tokens.
+    """Return metrics of speculative decoding along the ``chosen`` greedy answers with blocks of ``places`` tokens.
 
-    ``runs``: approximate number of steps. ``longest``: longest accepted prefix of a block. Figures by depth cover eight
+    ``runs``: approximate number of steps. ``longest``: longest accepted prefix of a block. Metrics by depth cover eight
     positions.
     """
 
@@ -198,7 +198,7 @@ def block_agreement(
 
     ranks = acceptance.steps_along(dialogues, chosen, markers, places, runs, drafter, model.embedding.device)
     lengths = (ranks == 0).int().cumprod(1).sum(1).tolist()
-    shown = acceptance.figures(ranks[:, :8], alone=True)
+    shown = acceptance.metrics(ranks[:, :8], alone=True)
     return {**shown, "tau": 1 + float(np.mean(lengths or [0])), "longest": max(lengths, default=0), "steps": len(lengths)}
 
 
@@ -268,8 +268,8 @@ class DeerTraining(MaskedTraining):
             yield batches(examples, settings.part, total)
             update += 1
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures on the initial model's card, and the figures with the change."""
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics on the initial model's card, and the metrics with the change."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
         return {"start": json.loads(card.get("metrics", "{}")), "deer": self.blocks(self.training, *MEASURED)}
 

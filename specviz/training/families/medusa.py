@@ -88,9 +88,9 @@ def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tens
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 
 
-def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published_tree("medusa"))) -> dict[str, float]:
+def metrics(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published_tree("medusa"))) -> dict[str, float]:
     """Return the acceptance on greedy answers: ``tau`` with a tree of ``paths``, ``chain`` with the top token of every head."""
-    found = acceptance.figures(ranks, paths, alone=True)
+    found = acceptance.metrics(ranks, paths, alone=True)
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
 
@@ -115,15 +115,15 @@ class MedusaTraining(FeatureTraining):
         start(net, store, chosen)
         super().__init__(
             net, store, inputs.training, inputs.evaluation_set, settings,
-            partial(loss, net, inputs.place), lambda numbers: figures(ranks(net, store, numbers)),
+            partial(loss, net, inputs.place), lambda numbers: metrics(ranks(net, store, numbers)),
         )  # fmt: skip
 
-    def figures(self) -> dict[str, Any]:
-        """Fit and write the tree; return the figures for the card."""
+    def metrics(self) -> dict[str, Any]:
+        """Fit and write the tree; return the metrics for the card."""
         tree, found = fit_tree(self.inputs, self.net, self.settings.workers)
         TREES.mkdir(parents=True, exist_ok=True)
         tree.save(TREES / "medusa.json")
-        return {**super().figures(), **found}
+        return {**super().metrics(), **found}
 
 
 def make(job: Job) -> None:
@@ -134,9 +134,9 @@ def make(job: Job) -> None:
 
 
 def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
-    """Return a fitted tree, and figures with this tree and with the published one.
+    """Return a fitted tree, and metrics with this tree and with the published one.
 
-    Tree and figures use different held-out greedy answers. On training answers, heads are right too often, so a tree fitted to
+    Tree and metrics use different held-out greedy answers. On training answers, heads are right too often, so a tree fitted to
     them would overrate long paths.
     """
     greedy = inputs.evaluation_set[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
@@ -145,8 +145,8 @@ def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calib
     chosen, measured = (ranks(net, inputs.store, numbers) for numbers in (greedy[cut:], greedy[:cut]))
     source = f"{len(greedy) - cut} held-out greedy answers of {inputs.assets.target.name}, {len(chosen)} places"
     tree = calibrate_tree(chosen, source)
-    sizes = {f"tau_{size}": acceptance.figures(measured, tree.paths[:size])["tree"] for size in (8, 16, 32)}
-    return tree, {**figures(measured), **sizes}
+    sizes = {f"tau_{size}": acceptance.metrics(measured, tree.paths[:size])["tree"] for size in (8, 16, 32)}
+    return tree, {**metrics(measured), **sizes}
 
 
 def refit(report: Callable[[str], None] = print) -> Path:

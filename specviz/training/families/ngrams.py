@@ -28,9 +28,9 @@ def make(job: Job) -> None:
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [inputs.assets.markers.end])
     counts = count_ngrams(texts(dialogues, training), ids, *RARE.values())
     found = perplexity(NgramModel(counts), texts(dialogues, held_out[:MEASURED]))
-    figures = {"perplexity": found, "pairs": len(counts.second), "triples": len(counts.third)}
+    metrics = {"perplexity": found, "pairs": len(counts.second), "triples": len(counts.third)}
     line, tokenizer = data.dialogues_line(inputs.files, "the training answers alone"), inputs.assets.target.tokenizer_hash
-    driver.ship(job, RARE, line, "some seconds", figures, partial(save, counts), tokenizer_hash=tokenizer)
+    driver.ship(job, RARE, line, "some seconds", metrics, partial(save, counts), tokenizer_hash=tokenizer)
 
 
 def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:

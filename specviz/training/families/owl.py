@@ -179,7 +179,7 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
     return total / len(place)
 
 
-def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
+def acceptance_metrics(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """Return the acceptance of chains from every place of greedy answers, and ``tau_without_probe``."""
 
     def draft(probe: float, dialogue: DialogueFeatures, places: Tensor) -> Iterator[Tensor]:
@@ -191,7 +191,7 @@ def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[Dialog
             yield net.logits(state[0])
 
     with_probe, without = (
-        acceptance.figures(acceptance.chain_ranks(dialogues, depth, partial(draft, probe), net.draft_ids)) for probe in (1.0, 0.0)
+        acceptance.metrics(acceptance.chain_ranks(dialogues, depth, partial(draft, probe), net.draft_ids)) for probe in (1.0, 0.0)
     )
     return {**with_probe, "tau_without_probe": without["tau"]}
 
@@ -301,7 +301,7 @@ class OwlTraining(DialogueTraining):
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """Return a milestone's figures; none before the second stage."""
+        """Return a milestone's metrics; none before the second stage."""
         return super().measure() if self.in_second_stage else {}
 
     def visited(self) -> list[int]:
@@ -317,7 +317,7 @@ class OwlTraining(DialogueTraining):
             DialogueFeatures(torch.from_numpy(store.ids(number)).to(self.device), nothing, prefix + self.dialogues.prompt[number])
             for number in numbers
         ]
-        return acceptance_figures(self.model, self.net, texts, DEPTH)
+        return acceptance_metrics(self.model, self.net, texts, DEPTH)
 
     def start_second_stage(self) -> None:
         """Freeze the averaged probe and initialise the network by linear fits."""

@@ -259,10 +259,10 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
     return [net.logits(output) for output in outputs]
 
 
-def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
+def acceptance_metrics(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """Return the acceptance of chains from every position of greedy answers."""
     draft: Any = partial(draft_logits, net, depth=depth)
-    return acceptance.figures(acceptance.chain_ranks(dialogues, depth, draft))
+    return acceptance.metrics(acceptance.chain_ranks(dialogues, depth, draft))
 
 
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
@@ -282,7 +282,7 @@ class PictureTraining(FeatureTraining):
         store: Any = PictureStore(learner, Writer(tokenizer), spoken, view)
         training, held_out = spoken.split()
         net = network(learner, store, training[:: max(1, len(training) // FITTED)])
-        measured = lambda numbers: acceptance_figures(net, store.get(numbers), DEPTH)  # noqa: E731
+        measured = lambda numbers: acceptance_metrics(net, store.get(numbers), DEPTH)  # noqa: E731
         super().__init__(net, store, training, held_out, settings, partial(LOSSES[view], net), measured)
 
 

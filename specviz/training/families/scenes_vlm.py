@@ -208,7 +208,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
     return [GradedAnswer(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
 
 
-def figures(answered: Sequence[GradedAnswer]) -> dict[str, float]:
+def metrics(answered: Sequence[GradedAnswer]) -> dict[str, float]:
     """Return the share of right answers, by kind of question and overall."""
     kinds = sorted({one.exchange.kind for one in answered})
     found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
@@ -284,13 +284,13 @@ class ScenesTraining(TrainState):
         found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
         if self.in_second_stage:
             with parallel.arithmetic(self.device):
-                found |= figures(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
+                found |= metrics(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
         return found
 
-    def figures(self) -> dict[str, dict[str, float]]:
+    def metrics(self) -> dict[str, dict[str, float]]:
         """Return the accuracy of answers about each kind of held-out scenes."""
         kinds, numbers = (FRESH, COMBINATIONS, UNSEEN_DRAWINGS), range(1000, 1000 + MEASURED)
-        return {kind: figures(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
+        return {kind: metrics(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)

@@ -120,10 +120,10 @@ class Distillation(FeatureTraining):
         measured = partial(self.chains, depth=DEPTHS[0])
         super().__init__(net, store, inputs.training, inputs.evaluation_set, settings, loss, measured)
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures for the card, with longer chains."""
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics for the card, with longer chains."""
         chosen = self.held_out[: feature.MEASURED_DIALOGUES]
-        return {**super().figures(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
+        return {**super().metrics(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
 
 
 def distillation_loss(

@@ -38,7 +38,7 @@ class Figures:
     def __init__(self, shared: AppState, run_name: gr.State, prefix: str) -> None:
         self.shared, self.run_name = shared, run_name
         with gr.Accordion(
-            "Why (not) faster, and figures of the whole run", open=False, elem_id=f"{prefix}-figures",
+            "Why faster, or why not, with charts of the whole run", open=False, elem_id=f"{prefix}-figures",
             elem_classes="sp-fold sp-figures",
         ) as fold:  # fmt: skip
             self.shown: list[Any] = [theme.html(""), gr.Plot(show_label=False)]
@@ -70,7 +70,7 @@ class Figures:
 
 
 def fluid(figure: Any) -> Any:
-    """Make a figure as wide as the container, and wrap the subtitle at half the width of a slide."""
+    """Make a figure as wide as the container, and wrap the subtitle at the width of a figure in a row of two."""
     subtitle = figure.layout.title.subtitle.text or ""
     broken = subtitle if "<br>" in subtitle else wrapped(subtitle, HALF)
     top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - subtitle.count("<br>"))

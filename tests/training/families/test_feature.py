@@ -15,7 +15,7 @@ from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress
 from specviz.training.families import feature
 from specviz.training.families.feature import (
-    acceptance_figures,
+    acceptance_metrics,
     batches,
     unroll,
 )
@@ -90,8 +90,8 @@ def test_acceptance_is_what_drafting_from_each_place_alone_would_find(one):
             named = [one.net.draft_ids[one.net.logits(output)[0].topk(5).indices].tolist() for output in outputs]
             truths = seen.tokens[start + 2 : start + 5].tolist()
             rows.append([best.index(truth) if truth in best else 9 for best, truth in zip(named, truths, strict=True)])
-    found = acceptance_figures(one.net, one.store, feature.EAGLE3_TAPS, numbers, 3)
-    assert found == pytest.approx(acceptance.figures(torch.tensor(rows), set(paths_of(published_tree("eagle")))))
+    found = acceptance_metrics(one.net, one.store, feature.EAGLE3_TAPS, numbers, 3)
+    assert found == pytest.approx(acceptance.metrics(torch.tensor(rows), set(paths_of(published_tree("eagle")))))
     assert found["tree"] > found["tau"] > 1
 
 

@@ -53,7 +53,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     assert len(asked) == 2 and all(asked)
     assert tree.source.startswith(f"{len(asked[0])} held-out greedy answers of tiny")
     for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):
-        assert acceptance.figures(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)
+        assert acceptance.metrics(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen():

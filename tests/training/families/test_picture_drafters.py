@@ -13,7 +13,7 @@ from specviz.training.families.picture_drafters import (
     WORDS,
     PictureDialogues,
     PictureStore,
-    acceptance_figures,
+    acceptance_metrics,
     draft_logits,
 )
 from specviz.training.families.scenes_vlm import Learner
@@ -84,7 +84,7 @@ def test_acceptance_is_chain_drafting_by_hand():
     learner, store, spoken = stored((0, LAYERS), ALL)
     net = making.network(learner, store, [0, 1, 2, 3])
     numbers = spoken.split()[1][:3]
-    found = acceptance_figures(net, store.get(numbers), 2)
+    found = acceptance_metrics(net, store.get(numbers), 2)
     emitted, starts = 0, 0
     for seen in store.get(numbers):
         for start in range(max(0, seen.first - 2), len(seen.tokens) - 3):

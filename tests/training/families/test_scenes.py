@@ -7,7 +7,7 @@ import pytest
 
 from specviz.training.families import scenes
 from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
-from specviz.training.families.scenes_vlm import GradedAnswer, figures
+from specviz.training.families.scenes_vlm import GradedAnswer, metrics
 from specviz.training.families.scenes_words import NUMBERS, Exchange, Speaker, a, at, exchanges, named, plural
 
 SEEDS = range(150)
@@ -91,8 +91,8 @@ def test_answers_about_sides_places_and_numbers_are_true(seed):
 
 def test_figures_count_what_is_right_word_for_word():
     truth = exchanges(held_out(FRESH, 0), 3)[1:]
-    assert set(figures([GradedAnswer(one, one.answer) for one in truth]).values()) == {1}
-    assert figures([GradedAnswer(one, "At the top there is a zebra.") for one in truth])["questions"] == 0
+    assert set(metrics([GradedAnswer(one, one.answer) for one in truth]).values()) == {1}
+    assert metrics([GradedAnswer(one, "At the top there is a zebra.") for one in truth])["questions"] == 0
 
 
 def test_what_was_looked_at_is_not_what_was_asked():

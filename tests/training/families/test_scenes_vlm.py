@@ -18,7 +18,7 @@ from specviz.training.families.scenes_vlm import (
     ScenesTraining,
     answers,
     ask,
-    figures,
+    metrics,
 )
 from specviz.training.families.scenes_words import Batch, Writer, batch_of, train_tokenizer
 from specviz.training.registry import WEIGHTS
@@ -116,5 +116,5 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
 @pytest.mark.model
 def test_the_model_that_ships_answers_most_of_what_it_is_asked():
     model, own = load(WEIGHTS / "scenes_vlm.safetensors")
-    found = figures(ask(Learner(model), own, FRESH, range(40, 56), 4))
+    found = metrics(ask(Learner(model), own, FRESH, range(40, 56), 4))
     assert found["questions"] > 0.5 and found["colour"] > 0.6
