@@ -17,7 +17,7 @@ from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
 
 @Card(name="toy", exactness=TOKEN_EXACT, family="memory", parameters=NoParameters)
 def compose(parameters, resources):
-    return parts.single_drafter(parts.PromptCopy(2, 1, 2, False, True), parts.Copied(), parts.Match())
+    return parts.single_drafter(parts.PromptCopy(2, 1, 2, False, True), parts.ChainBuilder(), parts.Match())
 """
 TEXTS = """
 [toy]

@@ -30,7 +30,7 @@ TIMED = (1, 2, 16, 48)
 ROUNDS = 2
 """Timed passes of each size, after one warm-up pass."""
 CONTEXT = 128
-FORWARD = 0.07
+DRAFT_COST = 0.07
 """Default cost of a drafter forward in one-row passes, as for one layer of thirty and a small head."""
 FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
 """Standard deviations of a forward's log cost: between models, of one measurement, and of the drift between measurements."""
@@ -106,9 +106,9 @@ def _shares(rows: int) -> numpy.ndarray:
 class _Forward:
     """Log cost of a drafter forward in one-row passes: estimate, variance, and the ``published`` value that sizes trees."""
 
-    log: float = math.log(FORWARD)
+    log: float = math.log(DRAFT_COST)
     variance: float = FORWARD_SPREAD**2
-    published: float = math.log(FORWARD)
+    published: float = math.log(DRAFT_COST)
 
     def learn(self, log: float, contention: float) -> None:
         """Update from one measurement with a Kalman filter.

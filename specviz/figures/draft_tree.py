@@ -193,8 +193,7 @@ def _hover(node: str, data: dict[str, Any]) -> str:
     if node != "0":
         q = number(data["q"], 4) if "q" in data else "none (chosen deterministically)"
         lines.append(f"drafter q {q} · target p {number(data.get('p'), 4)}")
-    tested = [f"{name} {number(data[name], 4)}" for name in ("threshold", "draw") if name in data]
-    if tested:
+    if tested := [f"{name} {number(data[name], 4)}" for name in ("threshold", "draw") if name in data]:
         lines.append(" · ".join(tested))
     if "row" in data:
         lines.append(f"row {data['row']}, column {data['column']}")

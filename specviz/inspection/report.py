@@ -28,7 +28,7 @@ from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import Head, required_layers
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
-from specviz.models.heads.heads import fit_of, load_heads, ours
+from specviz.models.heads.heads import fit_of, is_shipped, load_heads
 from specviz.models.heads.intermediate_models import matrix
 from specviz.models.heads.published import read
 from specviz.models.hub.cache_dir import Progress
@@ -188,7 +188,7 @@ def _read(
     """Return data on the files, the network, and report lines on the files. If loading fails, ``progress`` receives the
     lines.
     """
-    if ours(name):
+    if is_shipped(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)

@@ -167,7 +167,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     size = parameters.nodes if costs is None else parameters.nodes or costs
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones.
-    cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.SHARPER
+    cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.MIN_CONFIDENCE_TEMPERATURE
     builder = parts.Dynamic(parameters.depth, parameters.width, size, stop, cooled)
     return parts.single_drafter(
         parts.FeatureDrafter(network), builder, parts.Match(), network.config.taps, parameters.drafter, warnings

@@ -23,8 +23,8 @@ from specviz.drafting.trees.best_first import BestFirst
 from specviz.drafting.trees.block_chain import BlockChain
 from specviz.drafting.trees.calibrated import CalibratedTree, load_all
 from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
-from specviz.drafting.trees.dynamic import SHARPER, CurrentCosts, Dynamic, SpeedupMaximising, ahead_on
-from specviz.drafting.trees.retrieved import Copied, Retrieved, RootOnly
+from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, CurrentCosts, Dynamic, SpeedupMaximising, ahead_on
+from specviz.drafting.trees.retrieved import ChainBuilder, Retrieved, RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
 from specviz.engine.cost import best_size

@@ -29,4 +29,4 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
         parameters.occurrence == "latest",
         parameters.partial,
     )
-    return parts.single_drafter(drafter, parts.Copied(), parts.Match())
+    return parts.single_drafter(drafter, parts.ChainBuilder(), parts.Match())

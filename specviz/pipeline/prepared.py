@@ -17,7 +17,7 @@ from specviz.errors import BadInput
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.models.cost_curves import ModelCosts
-from specviz.models.heads.heads import ours
+from specviz.models.heads.heads import is_shipped
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.pipeline.request import Memory, Request, RunMemory
 from specviz.trace.schema import Step
@@ -58,7 +58,7 @@ class Inputs:
             "memory": RunMemory(self.memory),
             "costs": RunCosts(costs.times),
             "draft_name": self.request.draft,
-            "uses_shipped_weights": ours(self.request.draft),
+            "uses_shipped_weights": is_shipped(self.request.draft),
             "progress": self.progress,
         }
 

@@ -6,7 +6,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.tree import chain
-from specviz.methods.easyspec.layer_parallel import GroupedDrafter, LeanFuzzy, grouped_model
+from specviz.methods.easyspec.layer_parallel import FusedFuzzy, GroupedDrafter, grouped_model
 from specviz.models.heads.intermediate_models import lean_copy, read
 from tests.support.tiny.text import decode
 from tests.support.worlds.text import DEEP, PROMPT, WARPS, deep_target
@@ -21,7 +21,7 @@ def test_layers_on_two_devices_give_the_same_drafts():
     apart = lean_copy(target, group=4, devices=TWO)
     assert {layer.device for layer in apart.layers} == set(TWO)
     assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
-    first, second = LeanFuzzy(together, 48, True), LeanFuzzy(apart, 48, True)
+    first, second = FusedFuzzy(together, 48, True), FusedFuzzy(apart, 48, True)
     for fuzzy in (False, True):
         for ids in (PROMPT, [4], [7], [1]):
             assert torch.allclose(first.extend(ids, fuzzy), second.extend(ids, fuzzy), atol=1e-9)

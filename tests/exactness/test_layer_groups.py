@@ -16,7 +16,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
-from specviz.methods.easyspec.layer_parallel import GroupedDrafter, GroupedStepper, LeanFuzzy, SmallFuzzy, grouped_model
+from specviz.methods.easyspec.layer_parallel import FusedFuzzy, GroupedDrafter, GroupedStepper, SmallFuzzy, grouped_model
 from specviz.methods.registry import get
 from specviz.models.heads.intermediate_models import lean_copy
 from specviz.targets.text import TextTarget
@@ -54,7 +54,7 @@ def test_a_decoders_groups_are_what_the_models_own_layers_give(group):
             x = x + attended
             x = x + layer.mlp(layer.post_attention_layernorm(x))
     wanted = target.model.lm_head(body.norm(x))[0]
-    run = LeanFuzzy(lean_copy(target, group=group), target.vocab_size, True)
+    run = FusedFuzzy(lean_copy(target, group=group), target.vocab_size, True)
     found = run.extend(PROMPT, True)
     assert torch.allclose(found, wanted[-1], atol=1e-4)
     if group > 1:

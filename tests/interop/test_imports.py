@@ -66,7 +66,7 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
+        ("", "only JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "only JSON objects"),
         ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "contains no tokens"),
         (json.dumps(response([9], [3])), "not counts of accepted"), (json.dumps(response([1, 2], [3])), "must match"),
         (json.dumps(response([9, 9, 9], [9, 9, 9])), "response complete"),

@@ -55,7 +55,7 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it():
     assert [note.data["untold"] for step in trace.steps for note in step.notes] == [0, 0, 0, 1, 2, 0]
     # Three drafts, of which the rejected ones are counted and not named: two went past the first place, one past the third.
     assert metrics.accepted_by_depth(trace.steps) == pytest.approx([2 / 3, 1.0, 0.5])
-    assert trace.steps[0].position == 2 and any("2 rounds without a draft" in word for word in trace.run.warnings)
+    assert trace.steps[0].position == 2 and any("rounds without a draft (2)" in word for word in trace.run.warnings)
     node = trace.steps[3].nodes[1]
     assert (node.status, node.text) == (ACCEPTED, " blue") and node.p == pytest.approx(0.60653, abs=1e-4) and node.q is None
 

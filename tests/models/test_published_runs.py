@@ -10,7 +10,7 @@ from torch import float64
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.heads import drafting_heads, ours
+from specviz.models.heads.heads import drafting_heads, is_shipped
 from specviz.targets.text import TextTarget
 from tests.support.tiny.published_heads import (
     CONFIG,
@@ -29,7 +29,7 @@ from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 def published(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
     loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(target, warp).using(drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, target),
-        uses_shipped_weights=ours(str(folder)), draft_name=str(folder),
+        uses_shipped_weights=is_shipped(str(folder)), draft_name=str(folder),
     )  # fmt: skip
     return composed(name, values, parts)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from specviz.acceptance.match import Match
 from specviz.drafting.trees.depth_profile import DepthProfile
-from specviz.drafting.trees.dynamic import SHARPER, Dynamic
+from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.interfaces import Context, Draft, SingleDrafter
 from specviz.methods.resources import TREES
@@ -74,7 +74,8 @@ class TreeCollector:
     """Builder that stores a grown tree at every position but drafts only the root, so the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as for trees whose size a policy chooses
+        # as for trees whose size a policy chooses
+        self._builder = Dynamic(depth, width, EVERY, cooled=MIN_CONFIDENCE_TEMPERATURE)
         self.trees: list[Draft] = []
 
     def build(self, drafter: Any, context: Context) -> Draft:

@@ -33,7 +33,7 @@ CALIBRATION = prompts("calibration")
 
 MOST_PATHS = 80
 TRAJECTORIES = 3
-STAND_HEAT = 0.6
+STAND_TEMPERATURE = 0.6
 DEEPEST = {"stand": 16, "token_recycling": 8}
 RankPath = tuple[int, ...]
 
@@ -101,7 +101,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
-    temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
+    temperature, tries = (STAND_TEMPERATURE, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
@@ -159,7 +159,7 @@ def replay_stand(texts: Sequence[Text]) -> Iterator[MatchedRanks | None]:
     The first half of the first trajectory only fills the store. A token's rank is its place in the order of sampling without
     replacement (Gumbel-top-k).
     """
-    store, warp = NgramStore(), Warp(STAND_HEAT)
+    store, warp = NgramStore(), Warp(STAND_TEMPERATURE)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]

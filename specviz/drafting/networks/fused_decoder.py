@@ -72,13 +72,13 @@ class LayerWeights:
     turning: Tensor | None = None
 
 
-class LeanCache:
+class FusedCache:
     """Keys and values of one run [layer, 2, kv, column, size], growing by doubling.
 
     If all layers are on one device, the cache is one tensor; otherwise one tensor per layer, on the layer's device.
     """
 
-    def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
+    def __init__(self, decoder: FusedDecoder, capacity: int) -> None:
         shape, places = decoder.shape, [layer.device for layer in decoder.layers]
         size = (2, shape.kv_heads, capacity, shape.head_size)
         self.length = 0
@@ -113,8 +113,8 @@ class LeanCache:
         self.length += len(path)
 
 
-class LeanDecoder(Rotating):
-    """Frozen weights, shared between runs, which keep their own :class:`LeanCache`."""
+class FusedDecoder(Rotating):
+    """Frozen weights, shared between runs, which keep their own :class:`FusedCache`."""
 
     def __init__(
         self,
@@ -148,16 +148,16 @@ class LeanDecoder(Rotating):
         """Device of tokens and logits."""
         return self._embedding.device
 
-    def open(self, capacity: int) -> LeanCache:
+    def open(self, capacity: int) -> FusedCache:
         """Return an empty cache with room for ``capacity`` columns."""
-        return LeanCache(self, capacity)
+        return FusedCache(self, capacity)
 
     @torch.inference_mode()
     def __call__(
         self,
         tokens: Tensor,
         positions: Tensor,
-        cache: LeanCache,
+        cache: FusedCache,
         mask: Tensor | None,
         taps: Sequence[int] = (),
         together: bool = False,
@@ -179,7 +179,7 @@ class LeanDecoder(Rotating):
         hidden.update({tap: x.to(self._embedding) for tap in tap_queue})
         return self._head(x[-last:]), hidden
 
-    def _run(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: FusedCache, mask: Tensor | None) -> Tensor:
         """Run the attention of several layers from the same input, then each layer's output projection and feed-forward.
 
         On one device, the attentions are one call; on several devices, they run concurrently.
@@ -203,7 +203,7 @@ class LeanDecoder(Rotating):
             x = x + layer.narrowing(F.silu(gate) * up)
         return x
 
-    def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+    def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: FusedCache, mask: Tensor | None) -> Tensor:
         """Return each layer's attention output [layer, row, head * size] of mixed [row, layer, (head + 2 kv) * size]; fills the
         cache."""
         shape, rows = self.shape, len(mixed)
@@ -270,10 +270,10 @@ def _join(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) ->
     return shared, layout(torch.cat(rows)), torch.stack(biases) if biases else None
 
 
-class LeanSession:
+class FusedSession:
     """Session of one run, with a target's interface. ``taps``: hidden states to return, numbered as in the full model."""
 
-    def __init__(self, decoder: LeanDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
+    def __init__(self, decoder: FusedDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
         self.decoder = decoder
         self.taps = tuple(taps)
         self._cache = decoder.open(min(capacity, AT_FIRST) + TREE_ROOM)

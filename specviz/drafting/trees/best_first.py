@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.trees.dynamic import MAX_NODES, SHARPER, WORTHLESS, SizePolicy, likeliest
+from specviz.drafting.trees.dynamic import MAX_NODES, MIN_CONFIDENCE_TEMPERATURE, MIN_LOG_PROBABILITY, SizePolicy, likeliest
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import FrontierNote, Offer
@@ -100,9 +100,9 @@ def best_paths(depths: Sequence[Depth], most: int, least: float = -math.inf) -> 
 class BestFirst:
     """Controller that drafts the most probable paths of the drafter's block; ``size``: their number, or a policy that chooses it.
 
-    Probabilities are taken at the run's temperature, but at least at :data:`~specviz.drafting.trees.dynamic.SHARPER`. Deeper
-    distributions ignore the tokens above, so products are too optimistic. The policy therefore receives products times the ratio
-    of accepted to expected nodes at that depth so far.
+    Probabilities are taken at the run's temperature, but at least at ``MIN_CONFIDENCE_TEMPERATURE``. Deeper distributions ignore
+    the tokens above, so products are too optimistic. The policy therefore receives products times the ratio of accepted to
+    expected nodes at that depth so far.
     """
 
     def __init__(self, drafter: BlockMarginals, size: int | SizePolicy) -> None:
@@ -140,10 +140,10 @@ class BestFirst:
 
     def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
         """Return each depth's top tokens, and the best paths, more than the tree keeps."""
-        most, least = (self._size + SPARE, -math.inf) if isinstance(self._size, int) else (MAX_NODES, WORTHLESS)
+        most, least = (self._size + SPARE, -math.inf) if isinstance(self._size, int) else (MAX_NODES, MIN_LOG_PROBABILITY)
         width = WIDTH
         while True:
-            depths = ranked(logits, self.drafter.support, width, max(SHARPER, temperature))
+            depths = ranked(logits, self.drafter.support, width, max(MIN_CONFIDENCE_TEMPERATURE, temperature))
             paths = best_paths(depths, most, least)
             if width >= logits.shape[-1] or all(path.rank < width - 1 for path in paths):
                 return depths, paths

@@ -19,23 +19,23 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import LevelDrafter, Levels
-from specviz.engine.cost import FORWARD, CostCurve
+from specviz.engine.cost import DRAFT_COST, CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import MAX_PRUNED, Note
 
-WORTHLESS = math.log(1e-3)
+MIN_LOG_PROBABILITY = math.log(1e-3)
 """Minimum log-probability at which a node can be worth its row in a pass."""
 
-AHEAD = 3
+LOOKAHEAD = 3
 """Number of levels drafted on an accelerator before a stop rule is evaluated."""
 
 MAX_NODES = 255
 """Maximum size of a tree whose size a policy chooses."""
 
-SHARPER = 0.8
+MIN_CONFIDENCE_TEMPERATURE = 0.8
 """Minimum temperature of the drafter's confidence when it determines a tree's size.
 
 A drafter trained on the target's distribution estimates the probability that the target samples a token. This is lower than the
@@ -46,7 +46,7 @@ probability that the token is the top one. On 34 held-out prompts, EAGLE-3's tre
 
 def ahead_on(device: torch.device) -> int:
     """Return the number of levels drafted before a stop rule is evaluated."""
-    return 1 if device.type == "cpu" else AHEAD
+    return 1 if device.type == "cpu" else LOOKAHEAD
 
 
 class Stop(Protocol):
@@ -81,7 +81,7 @@ class SpeedupMaximising:
     forward: float
 
     @staticmethod
-    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> SpeedupMaximising:
+    def on(curve: CostCurve, tier: str = "eager", forward: float = DRAFT_COST, rows: int = 1) -> SpeedupMaximising:
         """Return the policy for a machine's cost curve. The graph tier pads a pass to the next of a few widths.
 
         ``forward``: cost of a drafter forward in one-token passes. ``rows``: rows of a pass per node.
@@ -234,8 +234,8 @@ class Dynamic:
 
     ``depth``: deepest level, and number of drafter forwards per round unless ``stop`` ends a tree earlier. ``size``: number of
     nodes kept without the root, or a policy that chooses it. ``cooled``: minimum temperature of the drafter's probabilities; 0
-    uses them unchanged, as published; by default 0 for a given number of nodes, else :data:`SHARPER`. ``chosen``: note on an
-    optimised depth.
+    uses them unchanged, as published; by default 0 for a given number of nodes, else :data:`MIN_CONFIDENCE_TEMPERATURE`.
+    ``chosen``: note on an optimised depth.
     """
 
     def __init__(
@@ -243,14 +243,16 @@ class Dynamic:
         chosen: TreeDepth | None = None,
     ) -> None:  # fmt: skip
         self.depth, self.width, self.size, self.stop, self.chosen = depth, width, size, stop, chosen
-        self.cooled = cooled if cooled is not None else 0.0 if isinstance(size, int) else SHARPER
+        self.cooled = cooled if cooled is not None else 0.0 if isinstance(size, int) else MIN_CONFIDENCE_TEMPERATURE
 
     def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
         candidates, stopped = self._grow(drafter, context, limit)
         ranked, calls, size = candidates.ranked(), drafter.calls(), self.size
         if not isinstance(size, int):
-            worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
+            worth = [
+                math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > MIN_LOG_PROBABILITY
+            ]
             size = size(worth, len(candidates.beams) - 1)
         kept_nodes, pruned_nodes = sorted(ranked[:size]), list[int]()
         if context.record_notes:

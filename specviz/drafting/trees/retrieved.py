@@ -18,7 +18,7 @@ class RootOnly:
         return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
 
 
-class Copied:
+class ChainBuilder:
     """Tree builder that drafts the continuation as a chain, truncated to the remaining room."""
 
     def build(self, drafter: PromptCopy, context: Context) -> Draft:

@@ -42,11 +42,11 @@ _FIRST, _LATER, _DECAY, _OWN = (0.26, 0.66), (0.09, 0.33), 0.62, (0.22, 0.72)
 
 
 def decay(width: int) -> list[float]:
-    """Return each child's factor in :func:`gains`, [child]."""
+    """Return each child's factor in :func:`expected_acceptance`, [child]."""
     return [1.0, *(_DECAY ** (rank - 1) for rank in range(1, width))]
 
 
-def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
+def expected_acceptance(likeliest: Tensor, decayed: Tensor) -> Tensor:
     """Return the probability that a node's first, second, … sampled child is the accepted one, float64 [row, child].
 
     ``likeliest`` [row]: the drafter's probability of its top token. ``decayed``: :func:`decay` [child].
@@ -61,9 +61,9 @@ def gains(likeliest: Tensor, decayed: Tensor) -> Tensor:
     return accepted * torch.cat((torch.ones_like(first), left[:, :-1]), dim=1)
 
 
-def gain_of(probability: Tensor) -> Tensor:
+def first_acceptance(probability: Tensor) -> Tensor:
     """Return the acceptance probability, float64, of a first child with this drafter ``probability``; measured as in
-    :func:`gains`.
+    :func:`expected_acceptance`.
     """
     return (_OWN[0] + _OWN[1] * probability.sqrt()).clamp_max(1.0)
 
@@ -74,7 +74,8 @@ def expected_below(levels: int, width: int, most: int) -> tuple[list[float], lis
 
     Returns at most ``most`` values, the node itself first, and their depths below the node, at most ``levels``.
     """
-    typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
+    unseen, decayed = (torch.tensor(values, dtype=torch.float64) for values in ([UNSEEN], decay(width)))
+    typical = expected_acceptance(unseen, decayed)[0].tolist()
     waiting = [(-1.0, 0)]
     values: list[float] = []
     depths: list[int] = []
@@ -219,7 +220,7 @@ class SampledDynamicTree:
             logits = levels.below(beam.tokens, beam.parents)
         q = warp.log_probabilities(logits).exp()
         perturbed, order, held = _perturb(q, key, beam.nodes, self.width, self.places)
-        shares = gains(q.amax(1).double(), constants.decay[: order.shape[1]])
+        shares = expected_acceptance(q.amax(1).double(), constants.decay[: order.shape[1]])
         offered = constants.numbers[: order.shape[1]] < (q > 0).sum(1, keepdim=True)
         offers = torch.where(offered & beam.alive[:, None], beam.reach[:, None] * shares, -1.0).flatten()
         best = offers.sort(stable=True, descending=True)
@@ -271,7 +272,7 @@ class SampledDynamicTree:
 
         The probability of a first sampled child is updated from the drafter's probability of its token.
         """
-        first = beam.reach[:, None] * gain_of(confidence[:, :1])
+        first = beam.reach[:, None] * first_acceptance(confidence[:, :1])
         reach = torch.cat((first, offers[:, 1:]), dim=1).flatten()
         place = places.count + chosen.cumsum(0) - 1
         entry = torch.where(chosen, place, self.places)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.levels import ChainLevels
-from specviz.drafting.networks.fused_decoder import LeanDecoder, spans
+from specviz.drafting.networks.fused_decoder import FusedDecoder, spans
 from specviz.drafting.networks.rotary import turn
 from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, Stepper, unit
 from specviz.drafting.runtimes.language_model import Chain, ChainModel, LanguageModelDrafter, SmallModel
@@ -165,12 +165,12 @@ class SmallFuzzy(SmallModel):
         return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
 
 
-class LeanFuzzy:
+class FusedFuzzy:
     """State of a lean decoder in one run."""
 
     support: Tensor | None = None
 
-    def __init__(self, decoder: LeanDecoder, vocab_size: int, calibrated: bool) -> None:
+    def __init__(self, decoder: FusedDecoder, vocab_size: int, calibrated: bool) -> None:
         self._decoder, self._calibrated = decoder, calibrated
         self._cache = decoder.open(512)
         self._rows = min(vocab_size, decoder.shape.vocab_size)
@@ -220,9 +220,9 @@ class LeanFuzzy:
 
 
 def grouped_model(
-    name: str, model: SmallLM | LeanDecoder, target: CausalTarget, group: int = 0, warnings: tuple[str, ...] = ()
+    name: str, model: SmallLM | FusedDecoder, target: CausalTarget, group: int = 0, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """Wrap ``model`` as the draft model ``name``. ``group``: maximum group size of a SmallLM; a LeanDecoder has its own."""
+    """Wrap ``model`` as the draft model ``name``. ``group``: maximum group size of a SmallLM; a FusedDecoder has its own."""
     if isinstance(model, SmallLM):
         stepper = GroupedStepper(model, group)
 
@@ -234,5 +234,5 @@ def grouped_model(
     devices = places if len(set(places)) > 1 else ()
     length, spans = model.shape.context_length, model.spans
     return GroupedModel(
-        name, length, spans, lambda _, calibrated: LeanFuzzy(model, target.vocab_size, calibrated), devices, warnings
+        name, length, spans, lambda _, calibrated: FusedFuzzy(model, target.vocab_size, calibrated), devices, warnings
     )

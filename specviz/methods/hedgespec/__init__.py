@@ -83,7 +83,7 @@ def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss:
         Arm(name, JudgedModel(model.open, model.context_length), parts.Sampled(parts.chain(gamma)))
         for name, model in models.items()
     ]
-    arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), parts.Copied()))
+    arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), parts.ChainBuilder()))
     warnings = tuple(dict.fromkeys(warning for model in models.values() for warning in model.warnings))
     selector = DrafterSelector(arms, chooser, gamma, loss)
     return parts.Composition(selector, parts.Rejection(), draft_name=draft_name, warnings=warnings)

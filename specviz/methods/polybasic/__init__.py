@@ -68,7 +68,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     rest = (parts.Match(), best.block, taps, best.forecast, resources.target.eos_ids)
     controller: parts.Controller
     if network is None:
-        controller = Cascade(middle, parts.PromptCopy(3, 2, parameters.depth, True, True), parts.Copied(), *rest)
+        controller = Cascade(middle, parts.PromptCopy(3, 2, parameters.depth, True, True), parts.ChainBuilder(), *rest)
     else:
         cost = middle.cost()
         size = parameters.nodes or parts.SpeedupMaximising.on(cost, forward=forward / cost.at(1))

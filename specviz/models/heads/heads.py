@@ -76,7 +76,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: CausalT
     ``draft``: None, "" or the name of a kind for the shipped network; a folder or hub id for published heads. Raises
     ModelUnavailable if the network is missing or was trained for another target.
     """
-    if draft and not ours(draft):
+    if draft and not is_shipped(draft):
         if kind not in METHODS:
             known = " and ".join((", ".join(METHODS[:-1]), METHODS[-1]))
             raise ModelUnavailable(
@@ -130,7 +130,7 @@ def vision_heads(kind: str, loaded: LoadedText, target: CausalTarget) -> Any:
     return (runtime, network.steps) if getattr(network.config, "steps", 0) else runtime
 
 
-def ours(draft: str | None) -> bool:
+def is_shipped(draft: str | None) -> bool:
     """Whether a run with this ``draft`` uses the shipped networks, not published heads."""
     return not draft or draft in KINDS
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, Product
-from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder, LeanSession
+from specviz.drafting.networks.fused_decoder import DecoderShape, FusedDecoder, FusedSession, LayerWeights
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached
@@ -119,7 +119,7 @@ def lean_copy(
     group: int = 1,
     devices: Sequence[torch.device] = (),
     progress: Callable[[float], None] = lambda share: None,
-) -> LeanDecoder:
+) -> FusedDecoder:
     """Copy the target's model with its layers and head in these ``layouts``, and only the layers ``layer_numbers`` (None: all).
 
     ``group``: maximum number of layers whose attention may run in parallel. ``devices``: devices for the layers in turn; by
@@ -140,7 +140,7 @@ def lean_copy(
 
         return lay_out
 
-    return LeanDecoder(
+    return FusedDecoder(
         shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), torch.float32 if half else target.dtype, group
     )
 
@@ -150,7 +150,7 @@ def check_copy(target: CausalTarget) -> None:
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
     tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
-    session, target_session = LeanSession(decoder, 16), target.open(16)
+    session, target_session = FusedSession(decoder, 16), target.open(16)
     copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
     target_session.close()
     # The median, because in half precision a single row may depend strongly on rounding.
@@ -299,7 +299,7 @@ def intermediate_model(
         )
         start, facts["tier"] = lambda capacity, taps: copied.open(min(capacity, copied.context_length), taps), target.tier
     else:
-        start = partial(LeanSession, cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress)))
+        start = partial(FusedSession, cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress)))
     model = IntermediateModel(kind, title, target.context_length, target.device, start, lambda: costs.curve(), **options)
     costs = ModelCosts(facts, model, progress, TIMED, not model.branches, target_costs(target, progress))
     return model
@@ -307,7 +307,7 @@ def intermediate_model(
 
 def layer_parallel(
     kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
-) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
+) -> tuple[str, SmallLM | FusedDecoder, tuple[str, ...]]:
     """Return name, network and warnings of a draft model that may run the attention of up to ``group`` layers in parallel.
 
     ``kind``: "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``, whose layers are assigned
@@ -331,7 +331,7 @@ def layer_parallel(
     return SMALL, load_heads(SMALL, None, loaded, target), ()
 
 
-def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
+def _copy(kind: str, target: CausalTarget, progress: Progress) -> FusedDecoder:
     making = f"Making {TITLES[kind]}"
     progress(making, None)
     check_copy(target)

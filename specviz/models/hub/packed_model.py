@@ -25,7 +25,7 @@ TEMPLATE = (
 )
 END = "<|im_end|>"
 HEAD = "lm_head.weight"
-CHANGES, IMITATES, LEARNED_FROM = "changes", "imitates", "target"
+BASE_KEY, TEACHER_KEY, LEARNED_FROM = "changes", "imitates", "target"
 """Metadata keys for the file that the weights change, imitate or learned from. The values are those of :func:`named`."""
 
 
@@ -101,7 +101,7 @@ def named(file: Path) -> str:
 def refuse_outdated(path: Path, base: Path) -> None:
     """Raise ModelUnavailable if the weights in ``path`` were trained for another version of ``base``."""
     card = card_in(path)
-    if not base.is_file() or named(base) not in [card.get(key) for key in (CHANGES, IMITATES, LEARNED_FROM)]:
+    if not base.is_file() or named(base) not in [card.get(key) for key in (BASE_KEY, TEACHER_KEY, LEARNED_FROM)]:
         raise ModelUnavailable(
             f"{path.name} was trained for another version of {base.name}: retrain it with "
             f"`python -m specviz train {path.stem}`, or name another draft."

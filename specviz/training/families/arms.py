@@ -17,7 +17,7 @@ from torch import Tensor
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import write_weights
 from specviz.models.hub.cache_dir import cache_folder
-from specviz.models.hub.packed_model import CHANGES, named
+from specviz.models.hub.packed_model import BASE_KEY, named
 from specviz.training import data, driver, features, phrases
 from specviz.training.data import Dialogue, Dialogues, Markers, packed
 from specviz.training.decoding import Request, answers
@@ -87,7 +87,7 @@ def make(job: Job) -> None:
         f"held out; sha256 of all tokens {sums.hexdigest()[:16]}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
-    more = {"arms": json.dumps(list(metrics)), CHANGES: named(BASE)}
+    more = {"arms": json.dumps(list(metrics)), BASE_KEY: named(BASE)}
     more["tokenizer_hash"] = assets.target.tokenizer_hash
     driver.ship(job, asdict(settings), line, cost, metrics, lambda path, card: write_weights(path, factors, card), **more)
 

@@ -30,7 +30,7 @@ from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto import branch_lengths, tree_reward
 from specviz.models.heads.heads import independent_copy, load_heads
-from specviz.models.hub.packed_model import CHANGES, named
+from specviz.models.hub.packed_model import BASE_KEY, named
 from specviz.targets.text import TextTarget
 from specviz.training import data, driver
 from specviz.training.driver import Job, Schedule, Step, TrainState
@@ -354,4 +354,4 @@ def make(job: Job) -> None:
     arena = LossInputs(net, before, target, data.draft_index(ids, target.vocab_size))
     state = GtoTraining(arena, inputs.store, inputs.unread, settings, inputs.evaluation_set[:MEASURED])
     read_all(inputs.store, state.held_out, settings.workers)
-    run(job, inputs, state, state.save, **{CHANGES: named(WEIGHTS / f"{START}.safetensors")})
+    run(job, inputs, state, state.save, **{BASE_KEY: named(WEIGHTS / f"{START}.safetensors")})

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BambaConfig, BambaForCausalLM, Mamba2Con
 
 from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
-from specviz.models.hub.packed_model import IMITATES, named, read_model, write_model
+from specviz.models.hub.packed_model import TEACHER_KEY, named, read_model, write_model
 from specviz.models.hub.prepare import prepare
 from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel
@@ -232,7 +232,7 @@ def make(job: Job) -> None:
     letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
     state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
     line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
-    more = {IMITATES: named(TEACHER)} if drafts else {}
+    more = {TEACHER_KEY: named(TEACHER)} if drafts else {}
     driver.run(job, state, line, lambda path, card: write_model(path, model, tokenizer, card), **more)
 
 

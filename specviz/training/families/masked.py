@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
-from specviz.models.hub.packed_model import CHANGES, digest, named
+from specviz.models.hub.packed_model import BASE_KEY, digest, named
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues, Markers, Row
 from specviz.training.driver import Job, Schedule, Step, TrainState
@@ -293,7 +293,7 @@ def make(job: Job) -> None:
     if job.recipe.name == "deer":
         base = WEIGHTS / f"{START}.safetensors"
         change = DeerTraining(MaskedLM.load(base, (embedding,), torch.float32, where), inputs, settings)
-        run(job, inputs, change, change.save, **{CHANGES: named(base)})
+        run(job, inputs, change, change.save, **{BASE_KEY: named(base)})
         return
     small = WEIGHTS / "small_draft.safetensors"
     start = SmallLM.load(small, (embedding,), torch.float32, where)

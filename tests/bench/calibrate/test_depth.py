@@ -5,7 +5,7 @@ import pytest
 from specviz.acceptance.match import Match
 from specviz.bench.calibrate.depth import GrownPosition, TreeCollector, positions_of, table, tau
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.trees.dynamic import SHARPER, Dynamic
+from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic
 from specviz.engine.interfaces import Composition, SingleDrafter
 from tests.support.tiny.text import Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net
@@ -32,7 +32,7 @@ def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp):
     found = table([places], DEEPEST, sizes)
     for depth in (1, DEEPEST):
         for place, nodes in enumerate(sizes):
-            real = run(Dynamic(depth, WIDTH, nodes, cooled=SHARPER), warp)
+            real = run(Dynamic(depth, WIDTH, nodes, cooled=MIN_CONFIDENCE_TEMPERATURE), warp)
             assert real.ids == alone.ids
             at, lengths = 0, []
             for step in real.steps:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from specviz.drafting.trees.dynamic import FORWARD, SHARPER, Dynamic, SpeedupMaximising
+from specviz.drafting.trees.dynamic import DRAFT_COST, MIN_CONFIDENCE_TEMPERATURE, Dynamic, SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from tests.support.rounds import context
@@ -71,7 +71,7 @@ def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
 
 
-@pytest.mark.parametrize(("nodes", "read_at"), [(0, SHARPER), (12, 1.0)])
+@pytest.mark.parametrize(("nodes", "read_at"), [(0, MIN_CONFIDENCE_TEMPERATURE), (12, 1.0)])
 def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes, read_at):
     drafter = Fancy()
     draft = Dynamic(4, 3, nodes or (lambda probabilities, forwards: 12)).build(drafter, context())
@@ -128,7 +128,7 @@ def test_a_fitted_tree_has_the_size_that_pays_most():
     for forwards in (0, 3):
         rates = []
         for nodes in range(len(probabilities) + 1):
-            rates.append((1 + sum(probabilities[:nodes])) / (CURVE.at(nodes + 1) + forwards * FORWARD * 10.0))
+            rates.append((1 + sum(probabilities[:nodes])) / (CURVE.at(nodes + 1) + forwards * DRAFT_COST * 10.0))
         assert SpeedupMaximising.on(CURVE)(probabilities, forwards) == rates.index(max(rates))
 
 

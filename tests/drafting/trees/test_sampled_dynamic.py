@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
-from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, gain_of, gains
+from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, expected_acceptance, first_acceptance
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from tests.support import rounds
@@ -91,7 +91,8 @@ def best_first(
 ) -> tuple[int, bool]:  # fmt: skip
     """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
     one at a time from a heap. ``kept`` are the values and depths of the tree so far."""
-    typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
+    unseen, decayed = (torch.tensor(values, dtype=torch.float64) for values in ([UNSEEN], decay(width)))
+    typical = expected_acceptance(unseen, decayed)[0].tolist()
     waiting = [(-value, level, True) for value in offers]
     heapify(waiting)
     values, depths, own = [value for value, _ in kept], [depth for _, depth in kept], [False] * len(kept)
@@ -126,7 +127,7 @@ def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, supp
         offers = []
         for node in beam:
             decayed = torch.tensor(decay(min(width, int((q[node] > 0).sum()))), dtype=torch.float64)
-            shares = gains(q[node].amax()[None], decayed)[0].tolist()
+            shares = expected_acceptance(q[node].amax()[None], decayed)[0].tolist()
             offers += [(reach[node] * share, node, rank) for rank, share in enumerate(shares)]
         offers.sort(key=lambda offer: -offer[0])
         kept = list(zip(reach[1:], shape.depths[1:], strict=False))
@@ -138,7 +139,7 @@ def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, supp
             parent = shape.parents[node]
             slot = tokens[node] if support is None else support.index(tokens[node])
             rank = shape.children[parent].index(node)
-            reach.append(worth[parent, rank] if rank else reach[parent] * float(gain_of(q[parent][slot])))
+            reach.append(worth[parent, rank] if rank else reach[parent] * float(first_acceptance(q[parent][slot])))
         if not deeper or not drawn:
             break
         beam = sorted(sorted(drawn, key=lambda node: -reach[node])[:width])
@@ -148,7 +149,7 @@ def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, supp
 
 @pytest.mark.parametrize("likeliest", [0.0, 0.3, 0.7, 1.0])
 def test_later_children_are_worth_less_and_all_together_no_more_than_one(likeliest):
-    shares = gains(torch.tensor([likeliest]), torch.tensor(decay(12)))[0].tolist()
+    shares = expected_acceptance(torch.tensor([likeliest]), torch.tensor(decay(12)))[0].tolist()
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
-    likely, unlikely = gain_of(torch.tensor([1.0, 0.1])).tolist()
+    likely, unlikely = first_acceptance(torch.tensor([1.0, 0.1])).tolist()
     assert 0 < unlikely < likely <= 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specviz.drafting.trees.retrieved import Copied
+from specviz.drafting.trees.retrieved import ChainBuilder
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.token_recycling.successors import Static
 from specviz.trace.schema import Note
@@ -52,7 +52,7 @@ class Quoting:
 
 @pytest.mark.parametrize(("room", "tokens"), [(100, (1, 4, 5, 6)), (3, (1, 4, 5)), (1, (1,))])
 def test_a_copied_chain_fits_the_room(room, tokens):
-    draft = Copied().build(Quoting(), context(room=room))
+    draft = ChainBuilder().build(Quoting(), context(room=room))
     assert draft.tree.host_tokens == tokens
     assert draft.tree.shape.parents == tuple(range(-1, len(tokens) - 1))
     assert draft.calls == (len(tokens) > 1)

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from specviz.drafting.networks.fused_decoder import LeanSession
+from specviz.drafting.networks.fused_decoder import FusedSession
 from specviz.engine.cached import cached
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree
@@ -52,7 +52,7 @@ def test_the_copy_is_the_target_but_for_the_rounding(tier):
 
 def test_layers_may_be_left_out_and_states_keep_their_numbers():
     target, numbers, taps = deep_target(), [0, 1, 4, 5], (0, 2, 3, 5, DEEP)
-    lean = LeanSession(lean_copy(target, layer_numbers=numbers), 40, taps)
+    lean = FusedSession(lean_copy(target, layer_numbers=numbers), 40, taps)
     shorter = captured_copy(target, PLAIN, numbers).open(40, taps)
     for session in (lean, shorter):
         session.prefill(PROMPT)
@@ -101,7 +101,7 @@ def test_a_lean_copy_computes_in_half_precision_on_a_gpu():
     with device_named(EMULATED) as device:
         target = TextTarget(deep_target().model.to(device, torch.bfloat16), "deep", (), "eager")
         decoder = lean_copy(target, layouts_of("int8", target.device), group=2)
-        session, own = LeanSession(decoder, 40), target.open(40)
+        session, own = FusedSession(decoder, 40), target.open(40)
         for one in (session, own):
             one.prefill(PROMPT)
         tree = DraftTree.of(TREE.host_tokens, TREE.shape.parents, device)

@@ -100,5 +100,5 @@ def test_a_named_draft_is_loaded_on_the_device_of_its_target(where, monkeypatch)
 
 
 def test_heads_are_ours_unless_others_are_named(tmp_path):
-    assert all(heads.ours(draft) for draft in (None, "", "eagle3", "medusa", "gto", "arms"))
-    assert not heads.ours(str(tmp_path)) and not heads.ours("someone/medusa-heads")
+    assert all(heads.is_shipped(draft) for draft in (None, "", "eagle3", "medusa", "gto", "arms"))
+    assert not heads.is_shipped(str(tmp_path)) and not heads.is_shipped("someone/medusa-heads")

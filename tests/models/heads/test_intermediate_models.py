@@ -19,7 +19,7 @@ from transformers import (
 )
 
 import specviz
-from specviz.drafting.networks.fused_decoder import LeanSession
+from specviz.drafting.networks.fused_decoder import FusedSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.heads.intermediate_models import (
@@ -59,7 +59,7 @@ def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths
     target = built(build)
     check_copy(target)
     taps = (0, 2, 4)
-    ours, own = LeanSession(lean_copy(target), 40, taps), target.open(40, taps)
+    ours, own = FusedSession(lean_copy(target), 40, taps), target.open(40, taps)
     text = list(range(3, 40))
     for session in (ours, own):
         session.prefill(text)
@@ -88,7 +88,7 @@ def test_another_build_is_refused_rather_than_copied_wrong():
 def test_a_copy_in_few_bits_is_near(kind, off):
     target = built("llama")
     copies = (lean_copy(target, layouts_of(kind, target.device)), lean_copy(target))
-    found, wanted = (LeanSession(copied, 20).score(TREE).logits for copied in copies)
+    found, wanted = (FusedSession(copied, 20).score(TREE).logits for copied in copies)
     assert float((found - wanted).norm() / wanted.norm()) < off * 4
 
 

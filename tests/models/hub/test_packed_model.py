@@ -10,7 +10,7 @@ from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.models import cache
 from specviz.models.cache import ModelCache
-from specviz.models.hub.packed_model import IMITATES, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
+from specviz.models.hub.packed_model import TEACHER_KEY, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.hybrid import HybridTarget, causal_target
@@ -102,7 +102,7 @@ def test_a_drafter_that_learned_from_another_target_is_refused(shelf, draft):
 
 
 def test_the_drafter_that_ships_learned_from_the_target_that_ships():
-    assert card_in(WEIGHTS / "hybrid_draft.safetensors")[IMITATES] == named(WEIGHTS / "hybrid.safetensors")
+    assert card_in(WEIGHTS / "hybrid_draft.safetensors")[TEACHER_KEY] == named(WEIGHTS / "hybrid.safetensors")
 
 
 def test_missing_weights_say_how_to_get_them(shelf):

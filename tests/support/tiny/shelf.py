@@ -12,7 +12,7 @@ from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.heads import heads
 from specviz.models.hub import prepare
-from specviz.models.hub.packed_model import IMITATES, named, write_model
+from specviz.models.hub.packed_model import TEACHER_KEY, named, write_model
 from specviz.training.families.hybrid import END, START, small_tokenizer
 from tests.support.tiny.hybrid import hybrid, pure
 
@@ -28,7 +28,7 @@ def put(weights: Path, name: str, seed: int = 0) -> None:
     size = spell().get_vocab_size()
     model = hybrid(seed, torch.float32, vocab=size) if name == "hybrid" else pure(seed, vocab=size)
     model.config.eos_token_id, model.config.bos_token_id = 1, 0
-    card = {} if name == "hybrid" else {IMITATES: named(weights / "hybrid.safetensors")}
+    card = {} if name == "hybrid" else {TEACHER_KEY: named(weights / "hybrid.safetensors")}
     write_model(weights / f"{name}.safetensors", model, spell(), {"recipe": "a test", **card})
 
 

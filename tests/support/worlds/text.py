@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specviz.drafting.networks.fused_decoder import LeanSession
+from specviz.drafting.networks.fused_decoder import FusedSession
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
@@ -77,7 +77,7 @@ def intermediate_of(kind: str, target: TextTarget) -> IntermediateModel:
         start = lambda capacity, taps: SmallSession(model, capacity)  # noqa: E731
     else:
         decoder = lean_copy(target, (eight_bits, eight_bits)) if kind == "int8" else lean_copy(target)
-        start = lambda capacity, taps: LeanSession(decoder, capacity, taps)  # noqa: E731
+        start = lambda capacity, taps: FusedSession(decoder, capacity, taps)  # noqa: E731
     states = kind in ("plain_copy", "int8")
     return IntermediateModel(
         kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft"
