@@ -177,7 +177,7 @@ def test_heads_that_do_not_fit_are_said_with_the_way_to_those_that_do(shared):
     def said(method, target, modality="text"):
         return request_form.published(all_methods()[method], target, modality, shared.settings)
 
-    assert "some are for qwen3-4b" in said("dflash", "smollm2-135m-instruct")
+    assert "some are for qwen2.5-vl-7b-instruct" in said("eagle3", "scenes-vlm", "vision_language")
     assert "To convert" in said("dream", "llava-1.6-7b", "vision_language")
     assert "published" not in said("eagle3", "smollm2-135m-instruct")
     assert "published" not in request_form.published(all_methods()["eagle2"], "qwen3-4b", "text", Settings(any_model=False))

@@ -77,11 +77,11 @@ function sentence(data, step, moment) {
 /** @param {Stage} stage @param {Data} data */
 function place(stage, data, moment) {
   const { u } = stage;
-  const wide = 92 * u;
+  const wide = (data.length > 6 ? 74 : 92) * u;
   const across = Math.max(1, Math.min(data.length, Math.floor(stage.column / wide)));
   const rows = moment.key === "masks" ? 0 : SHOWN;
   const most = Math.min(SHOWN, Math.max(...data.map((slot) => slot.probability.length)));
-  return { u, across, wide: stage.column / across, high: (34 + most * 18 + (data[0].rate === undefined ? 12 : 28)) * u, rows };
+  return { u, across, wide: stage.column / across, high: (34 + most * 18 + (data[0].rate === undefined ? 12 : 24)) * u, rows };
 }
 
 /** @param {Step} step @param {AnyNode} node */
@@ -105,7 +105,7 @@ function cell(step, stage, data, at, moment, number) {
   const fresh = moment.key === "resolved" ? "sv-resolved" : "";
   const cut = slot.node.status === "pruned" && moment.key !== "resolved";
   const look = `sv-cell ${fresh} ${cut ? "sv-left-out" : `sv-is-${verdict(step, slot.node, moment)}`}`;
-  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (42 + SHOWN * 18) * u, `predicted ${format.probability(slot.rate)}`, { kind: "sv-mute" });
+  const rate = slot.rate === undefined ? null : text(stage, left + 2 * u, top + (42 + SHOWN * 18) * u, `pred. ${format.probability(slot.rate)}`, { kind: "sv-mute" });
   return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most, moment), rate);
 }
 
