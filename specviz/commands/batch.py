@@ -38,5 +38,5 @@ def execute(options: argparse.Namespace) -> int:
         ends.append(trace.end)
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
-        print_result(f"{path}: {tokens} in {count(len(trace.steps), 'step')}{accepted}, {trace.end.reason}")
+        print_result(f"{path}: {tokens}, steps: {len(trace.steps)}{accepted}, {trace.end.reason}")
     return status(ends, stopping.event.is_set())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import print_message
-from specviz.figures.theme import count
 from specviz.trace import store
 
 
@@ -22,5 +21,5 @@ def execute(options: argparse.Namespace) -> int:
         if number > 1:
             place = place.with_name(f"{place.name.removesuffix(store.SUFFIX)}-{number}{store.SUFFIX}")
         store.write(trace, place)
-        print_message(f"Wrote {place}: {count(len(trace.steps), 'step')}.")
+        print_message(f"Wrote {place}, steps: {len(trace.steps)}.")
     return 0

@@ -38,7 +38,7 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(tmp_path, monkeypatch
     assert written == ["row-1.spectrace.jsonl", "row-2.spectrace.jsonl"]
     assert len(store.read(out / written[0]).steps) == 3
     said = capsys.readouterr().out.splitlines()
-    assert len(said) == 2 and "steps, τ" in said[0]
+    assert len(said) == 2 and "steps: " in said[0] and ", τ" in said[0]
 
 
 def broken_off(traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:

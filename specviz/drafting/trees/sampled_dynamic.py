@@ -74,8 +74,8 @@ def expected_below(levels: int, width: int, most: int) -> tuple[list[float], lis
 
     Returns at most ``most`` values, the node itself first, and their depths below the node, at most ``levels``.
     """
-    unseen, decayed = (torch.tensor(values, dtype=torch.float64) for values in ([UNSEEN], decay(width)))
-    typical = expected_acceptance(unseen, decayed)[0].tolist()
+    decayed = torch.tensor(decay(width), dtype=torch.float64)
+    typical = expected_acceptance(decayed.new_tensor([UNSEEN]), decayed)[0].tolist()
     waiting = [(-1.0, 0)]
     values: list[float] = []
     depths: list[int] = []

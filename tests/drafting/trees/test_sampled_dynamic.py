@@ -91,8 +91,8 @@ def best_first(
 ) -> tuple[int, bool]:  # fmt: skip
     """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
     one at a time from a heap. ``kept`` are the values and depths of the tree so far."""
-    unseen, decayed = (torch.tensor(values, dtype=torch.float64) for values in ([UNSEEN], decay(width)))
-    typical = expected_acceptance(unseen, decayed)[0].tolist()
+    decayed = torch.tensor(decay(width), dtype=torch.float64)
+    typical = expected_acceptance(decayed.new_tensor([UNSEEN]), decayed)[0].tolist()
     waiting = [(-value, level, True) for value in offers]
     heapify(waiting)
     values, depths, own = [value for value, _ in kept], [depth for _, depth in kept], [False] * len(kept)
