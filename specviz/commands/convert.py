@@ -76,8 +76,7 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     except Exception as problem:  # torch's unpickler raises many types
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(
-            f"{file.name} cannot be read as weights alone ({reason[:160]}): it is damaged or contains code. Ask the authors for "
-            "safetensors."
+            f"{file.name} cannot be read as weights alone ({reason[:160]}): it is damaged or holds code. Ask for safetensors."
         ) from problem
     for wrapper in _WRAPPERS:
         if isinstance(stored, Mapping) and isinstance(stored.get(wrapper), Mapping):
