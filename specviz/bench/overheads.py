@@ -36,17 +36,19 @@ def against_transformers(report: Report, bench: Bencher) -> None:
     report.add(Row("autoregressive vs transformers.generate", ratios.median, goal=1.0, detail=f"{ratios}, prefill included"))
 
 
-def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable[[], float]:
-    """Return a function that returns the time in seconds of greedy decoding by transformers: uncompiled, with a dynamic cache,
-    ignoring EOS.
+def generate_seconds(model: Any, prompt: Sequence[int], tokens: int, static: bool = False) -> Callable[[], float]:
+    """Return a function that returns the time in seconds of greedy decoding by transformers, ignoring EOS: uncompiled with a
+    dynamic cache, or with a ``static`` one, for which transformers compiles the forward on a GPU.
 
     The function raises SpecvizError if ``generate`` stops early.
     """
     ids = torch.tensor([prompt], device=model.device)
     # generate fills unset options from the model's generation_config, so EOS must be removed there.
-    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
+    kept = {"cache_implementation": "static"} if static else {}
+    settings = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True, **kept)
 
     def run_transformers() -> float:
+        model.generation_config = settings
         started = time.perf_counter()
         generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # synchronizes the device
         spent = time.perf_counter() - started

@@ -68,9 +68,13 @@ def growing(tensor: Tensor, *axes: int) -> Tensor:
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as a region. A call with new shapes loads or compiles its code.
 
-    Regions run in inference mode only, and their code stays valid when a run changes torch's number of threads.
+    Regions run in inference mode only, and their code stays valid when a run changes torch's number of threads. On a GPU,
+    inductor tries several forms of each kernel, and reads a matrix for a single row by a reduction of its own instead of cuBLAS.
     """
-    options: Any = {"guard_filter_fn": lambda guards: [guard.guard_type != "GLOBAL_STATE" for guard in guards]}
+    options: Any = {
+        "guard_filter_fn": lambda guards: [guard.guard_type != "GLOBAL_STATE" for guard in guards],
+        "coordinate_descent_tuning": torch.cuda.is_available(),
+    }
     return torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
 

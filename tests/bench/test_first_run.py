@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,14 +17,16 @@ from specviz.bench.first_run import __main__ as first_run
 from specviz.bench.first_run import clock, parts, suites
 from specviz.bench.first_run.sizes import DRY
 from specviz.bench.report import Report
+from specviz.engine import regions
 from specviz.errors import SpecvizError
 from tests.support.devices import CPU, EMULATED, device_named
 from tests.support.tiny.text import tiny_llama
 
 ROOT = Path(__file__).resolve().parents[2]
 GOALS = {
-    "autoregressive, share of the memory's bandwidth": (60, False),
+    "share of the memory's bandwidth": (60, False),
     "autoregressive vs transformers.generate": (2, False),
+    "autoregressive vs transformers.generate, compiled": (1, False),
     "eagle3's draft of 5 levels, in target passes": (1, True),
     "recording costs": (3, True),
 }
@@ -42,15 +45,30 @@ def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row():
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("name", [CPU, EMULATED])
-@pytest.mark.parametrize("part", [clock.autoregressive, clock.draft, clock.recording])
+@pytest.mark.parametrize("part", ["clock", "draft", "recording"])
 def test_the_clock_runs_on_a_model_of_random_weights(part, name):
-    found = report()
     with device_named(name) as device:
-        part(found, replace(DRY, device=device))
+        found = measured(part, replace(DRY, device=device))
     assert found.rows and all(row.value is not None and math.isfinite(row.value) for row in found.rows)
     for row in found.rows:
-        assert row.goal is None or (row.goal, row.at_most) == GOALS[row.name]
+        assert row.goal is None or (row.goal, row.at_most) == GOALS[row.name.rpartition(": ")[2]]
     assert any(row.goal is not None for row in found.rows)
+
+
+def measured(name, sizes):
+    part, found = parts.PARTS[name], report()
+    getattr(clock, part.function)(found, *filter(None, [part.argument]), sizes)
+    return found
+
+
+@pytest.mark.slow
+def test_the_clock_times_compiled_passes_and_says_if_there_are_none(monkeypatch):
+    sizes = replace(DRY, tiers=("graph", "compiled"))
+    rows = [row for row in measured("clock", sizes).rows if ", compiled: " in row.name]
+    assert len(rows) == 2 and all(row.value > 0 for row in rows)
+    monkeypatch.setattr(regions, "load", Mock(side_effect=RuntimeError("no compiler")))
+    with pytest.raises(SpecvizError, match="no compiler"):
+        measured("clock", sizes)
 
 
 def test_libraries_that_are_too_old_are_refused_before_anything_runs(monkeypatch, capsys):

@@ -17,6 +17,8 @@ from specviz.bench.first_run.random_model import PROMPT, Bench
 from specviz.bench.first_run.sizes import Sizes
 from specviz.bench.overheads import generate_seconds
 from specviz.bench.report import Ratios, Report, Row, paired
+from specviz.engine.regions import Regions
+from specviz.errors import SpecvizError
 from specviz.trace.schema import Step
 
 LEVELS = 5
@@ -60,33 +62,42 @@ def copy_bandwidth(sizes: Sizes) -> float:
     return statistics.median(rates[1:])
 
 
-def autoregressive(report: Report, sizes: Sizes) -> None:
-    """Measure tokens per second, the share of the memory bandwidth, and the speed-up over transformers' ``generate``."""
+def autoregressive(report: Report, name: str, sizes: Sizes) -> None:
+    """Measure tokens per second and the share of the memory bandwidth in every tier, and the speed-up of the fastest one over
+    transformers' ``generate``, eager and compiled.
+    """
     copied = copy_bandwidth(sizes)
     report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
-    bench = Bench.with_random_weights(sizes)
-    count = sum(one.numel() for one in bench.model.parameters())
-    bench.run("autoregressive")  # captures the graphs
-    rates = []
-    for _ in range(sizes.pairs):
-        timed = bench.run("autoregressive")
-        rates.append(timed.tokens / timed.decoding)
-    rate = statistics.median(rates)
-    used = bytes_of_a_pass(bench.model, PROMPT + sizes.tokens / 2) * rate
-    spread = f"{min(rates):.1f}–{max(rates):.1f} over {len(rates)} runs of {sizes.tokens} tokens, without prefill"
-    report.add(Row("autoregressive, tokens", rate, "/s", detail=f"{count / 1e9:.2f} billion weights, {spread}"))
-    detail = f"{used / 1e9:.0f} of {copied / 1e9:.0f} GB/s"
-    report.add(Row("autoregressive, share of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
-    theirs = generate_seconds(bench.model, bench.prompt, sizes.tokens)
-    theirs()
-    ratios = paired(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
-    detail = f"{ratios}, prefill included"
-    report.add(Row("autoregressive vs transformers.generate", ratios.median, goal=TRANSFORMERS, detail=detail))
+    bench = Bench.with_random_weights(sizes, sizes.shapes[name])
+    size = f"{sum(one.numel() for one in bench.model.parameters()) / 1e9:.2f} billion weights"
+    rates: dict[float, Bench] = {}
+    Regions.background = False  # a pass waits for the compiler
+    for tier in sizes.tiers:
+        ours = bench.in_tier(tier)
+        ours.run("autoregressive")  # captures the graphs
+        found = [timed.tokens / timed.decoding for timed in (ours.run("autoregressive") for _ in range(sizes.pairs))]
+        rate = statistics.median(found)
+        rates[rate] = ours
+        used = bytes_of_a_pass(bench.model, PROMPT + sizes.tokens / 2) * rate
+        spread = f"{min(found):.1f}–{max(found):.1f} over {len(found)} runs of {sizes.tokens} tokens, without prefill"
+        report.add(Row(f"{size}, {tier}: autoregressive", rate, "/s", detail=spread))
+        detail = f"{used / 1e9:.0f} of {copied / 1e9:.0f} GB/s"
+        report.add(Row(f"{size}, {tier}: share of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
+        if ours.target.decoder and not ours.target.decoder.regions.compiled:
+            raise SpecvizError(" ".join(ours.target.decoder.regions.take_news()) or "No pass was compiled.")
+    fastest = rates[max(rates)]
+    for static, goal in ((False, TRANSFORMERS), (True, 1.0))[: len(sizes.tiers)]:
+        label = "transformers.generate" + ", compiled" * static
+        theirs = generate_seconds(bench.model, bench.prompt, sizes.tokens, static)
+        theirs(), theirs()  # compiles
+        pairs = sizes.pairs if static else max(2, sizes.pairs // 3)  # an eager run takes seconds
+        ratios = paired(theirs, lambda: fastest.run("autoregressive").whole, pairs)
+        report.add(Row(f"{size}: autoregressive vs {label}", ratios.median, goal=goal, detail=f"{ratios}, prefill included"))
 
 
 def draft(report: Report, sizes: Sizes) -> None:
     """Compare a draft of five levels by EAGLE-3 with a target pass over one token, by recorded step times."""
-    bench = Bench.with_random_weights(sizes)
+    bench = Bench.with_random_weights(sizes, sizes.shapes["1b"])
     bench.run("eagle3", TREE), bench.run("autoregressive")  # captures the graphs
     ratios, drafts, passes = [], [], []
     for _ in range(sizes.pairs):
@@ -107,7 +118,7 @@ def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
 
 def recording(report: Report, sizes: Sizes) -> None:
     """Measure the cost of recording every 80-node tree."""
-    bench, values = Bench.with_random_weights(sizes), {"tree": "published", "keep": False}
+    bench, values = Bench.with_random_weights(sizes, sizes.shapes["1b"]), {"tree": "published", "keep": False}
     bench.run("token_recycling", values, "tree"), bench.run("token_recycling", values)
 
     def seconds(level: str) -> Callable[[], float]:

@@ -37,12 +37,15 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    "clock": Part("clock", "autoregressive", 55),
-    "draft": Part("clock", "draft", 25),
-    "text": Part("suites", "suite", 160, "text"),
+    "clock": Part("clock", "autoregressive", 60, "1b"),
+    "clock_smollm2": Part("clock", "autoregressive", 50, "smollm2"),
+    "text": Part("suites", "suite", 140, "text"),
+    "fused": Part("suites", "suite", 40, "fused"),
+    "clock_8b": Part("clock", "autoregressive", 60, "8b"),
     "image": Part("suites", "suite", 55, "image"),
     "vision": Part("suites", "suite", 40, "vision"),
     "hybrid": Part("suites", "suite", 30, "hybrid"),
+    "draft": Part("clock", "draft", 25),
     "recording": Part("clock", "recording", 25),
     "tests": Part("suites", "tests", 110),
 }

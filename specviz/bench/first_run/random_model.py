@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -107,7 +107,7 @@ class Timed:
 
 @dataclass
 class Bench:
-    """The random model as a target in the graph tier, with a random drafter."""
+    """The random model as a target, with a random drafter."""
 
     sizes: Sizes
     model: Any
@@ -116,15 +116,20 @@ class Bench:
     prompt: list[int]
 
     @staticmethod
-    def with_random_weights(sizes: Sizes) -> Bench:
-        model = random_llama(sizes.shape, sizes)
+    def with_random_weights(sizes: Sizes, shape: Shape) -> Bench:
+        model = random_llama(shape, sizes)
         target = TextTarget(model, "random weights", (), "graph")
-        net = random_eagle3(model, sizes.shape)
+        net = random_eagle3(model, shape)
         times = PassTimes()
         measure(target, times.learn)
         resources = RandomResources(target, Warp(), "random", DictMemory(), net=net, costs=RunCosts(lambda timed: times))
-        prompt = torch.randint(0, sizes.shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
+        prompt = torch.randint(0, shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
         return Bench(sizes, model, target, resources, prompt)
+
+    def in_tier(self, tier: str) -> Bench:
+        """Return the same model in another tier."""
+        target = TextTarget(self.model, "random weights", (), tier)
+        return replace(self, target=target, resources=replace(self.resources, target=target))
 
     def run(self, method: str, values: Mapping[str, Any] | None = None, record: str = "off") -> Timed:
         """Decode ``sizes.tokens`` tokens. Raises SpecvizError if the run ends earlier."""

@@ -14,26 +14,32 @@ from specviz.bench.first_run.sizes import Sizes
 from specviz.bench.kit import Bencher, PictureQuestion
 from specviz.bench.report import Ratios, Report, Row
 from specviz.bench.suites import held_out_scenes
+from specviz.engine.regions import Regions
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.prompts import kinds, pictures
 
 ROOT = Path(__file__).resolve().parents[3]
-MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
+MODALITIES = {"text": "text", "fused": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
 """Methods to run last, because they run all drafters in every round. On an H200 these three took most of the suite's time."""
+FUSED = ("prompt_lookup", "eagle3", "ddd", "eagle2", "dspark", "ddtree")
+"""Methods to run in the compiled tier as well."""
 HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
 """Methods with drafts that a target with recurrent layers can verify."""
 
 
 def suite(report: Report, name: str, sizes: Sizes) -> None:
     """Measure every method of the modality: median speed-up over the prompts, sign test and τ."""
-    target = sizes.targets[name]
-    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": "auto" if target == "hybrid-small" else "graph"})
+    target = sizes.targets.get(name, sizes.targets["text"])
+    tier = sizes.tiers[-1] if name == "fused" else "auto" if target == "hybrid-small" else "graph"
+    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": tier})
+    able = {"hybrid": HYBRID, "fused": FUSED}.get(name)
     texts = prompts(name, sizes.prompts)
+    Regions.background = False  # a pass waits for the compiler
     for method, card in sorted(all_methods().items(), key=lambda entry: entry[0] in LAST):
-        able = method in HYBRID if name == "hybrid" else not card.targets and method != "autoregressive"
-        if able and MODALITIES[name] in card.modality and (not sizes.methods or method in sizes.methods):
+        fits = method in able if able else not card.targets and method != "autoregressive"
+        if fits and MODALITIES[name] in card.modality and (not sizes.methods or method in sizes.methods):
             report.add(compare(bench, name, method, texts))
 
 
@@ -56,6 +62,8 @@ def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictur
         for number, text in enumerate(texts):
             ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
             tier = ready.target.tier
+            if (decoder := getattr(ready.target, "decoder", None)) is not None and decoder.regions.compiled:
+                tier = "compiled"
             if not number:  # to capture the graphs
                 bench.timed_run(ready), bench.timed_run(alone)
             order = (alone, ready) if number % 2 else (ready, alone)
