@@ -43,11 +43,19 @@ const rules = {
 };
 
 const globals = Object.fromEntries(PAGE.map((name) => [name, "readonly"]));
+const COMPONENT = Object.fromEntries(["Option", "element", "props", "server", "trigger", "watch"].map((name) => [name, "readonly"]));
 const linterOptions = { reportUnusedDisableDirectives: "error" };
 
 export default [
   { files: ["specviz/viewer/js/**/*.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module", globals }, linterOptions, rules },
   { files: ["specviz/ui/classroom/board.js"], languageOptions: { ecmaVersion: 2022, sourceType: "module", globals }, linterOptions, rules },
+  // Bodies of functions that Gradio calls.
+  {
+    files: ["specviz/ui/{tabs,widgets}/*.js"],
+    languageOptions: { ecmaVersion: 2022, sourceType: "script", globals: { ...globals, ...COMPONENT } },
+    linterOptions,
+    rules,
+  },
   // For old phones.
   {
     files: ["specviz/ui/classroom/phone.js"],

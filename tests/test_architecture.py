@@ -234,6 +234,10 @@ def test_no_room_outgrows_its_budget():
     assert not grown, f"these rooms outgrew their budgets; what comes pays by what goes: {grown}"
 
 
+def test_every_script_has_its_types_checked():
+    assert not [_name(file) for file in HOUSE.rglob("*.js") if not _text(file).startswith("// @ts-check\n")]
+
+
 def test_the_app_is_at_most_40_lines():
     app = ROOT / "app.py"
     assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40

@@ -48,7 +48,7 @@ def css() -> str:
 
 def html(value: str = "", script: str = "", **more: Any) -> gr.HTML:
     """Return an HTML component without Gradio's styles. ``script``: JavaScript file that makes the component interactive."""
-    return gr.HTML(value, apply_default_css=False, js_on_load=source(script) if script else None, **more)
+    return gr.HTML(value, apply_default_css=False, js_on_load=script and bundle.slim(source(script)), **more)
 
 
 @cache
@@ -58,4 +58,4 @@ def texts() -> dict[str, Any]:
 
 
 def _fonts(listed: str) -> list[str]:
-    return [name.strip().strip('"') for name in listed.split(",")]
+    return [name.strip('" ') for name in listed.split(",")]

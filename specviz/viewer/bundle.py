@@ -33,7 +33,7 @@ _BREAK = re.compile(r"^((?:(?!//).)*[;{(\[,])\n", re.MULTILINE)
 _LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
-def _slim(text: str) -> str:
+def slim(text: str) -> str:
     """Return a source without comments and indentation. The sources must not have strings that span lines."""
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
@@ -62,7 +62,7 @@ def style() -> str:
 
 def _sheets(names: list[str]) -> str:
     """Return these style sheets as one, without comments and indentation."""
-    sheets = "".join(_slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in names)
+    sheets = "".join(slim((HERE / f"{name}.css").read_text(encoding="utf-8")) for name in names)
     return _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 
 
@@ -87,7 +87,7 @@ def script(part: str = "") -> str:
     made = modules.ordered(_made() | sources)
     body = modules.classic([one for one in made if part == next((own for own in LATER if one.name.startswith(f"{own}/")), "")])
     end = "Object.assign(SpecvizViewer.modules, modules)" if part else "SpecvizViewer.modules = modules"
-    return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", _slim(body)) + end + ";\n})();\n"
+    return '(() => {\n"use strict";\n' + _BREAK.sub(r"\1", slim(body)) + end + ";\n})();\n"
 
 
 STORY_RUN = "eagle3_list"

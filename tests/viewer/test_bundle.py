@@ -59,7 +59,7 @@ def test_every_file_is_in_the_bundle_and_small():
 
 
 def test_slimming_takes_comments_only():
-    assert bundle._slim("  // gone\n  a(); // gone\n/* gone\n too */\nb('//x', ' // y');\n") == "a();\nb('//x', ' // y');\n"
+    assert bundle.slim("  // gone\n  a(); // gone\n/* gone\n too */\nb('//x', ' // y');\n") == "a();\nb('//x', ' // y');\n"
 
 
 def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing():

@@ -1,3 +1,4 @@
+// @ts-check
 // A phone in a class: polls for the question of the moment and sends the answer. Plain old JavaScript, for old phones.
 (function () {
   "use strict";
@@ -6,13 +7,15 @@
   var tag = "", shown = null, mine = {}, timer = 0, wait = EVERY;
   var id = phone();
 
+  /** @param {string} name @returns {any} */
   function $(name) { return document.getElementById(name); }
 
   /** This phone's random id, kept so that a reload is no second phone. */
   function phone() {
     var made = "", numbers = new Uint8Array(20), letters = "abcdefghjkmnpqrstuvwxyz0123456789", i;
     try {
-      if (/^[\w-]{16,40}$/.test(localStorage.getItem(KEY))) return localStorage.getItem(KEY);
+      var before = localStorage.getItem(KEY);
+      if (before && /^[\w-]{16,40}$/.test(before)) return before;
     } catch (_) { /* a private window keeps nothing */ }
     if (window.crypto) window.crypto.getRandomValues(numbers);
     for (i = 0; i < numbers.length; i += 1) made += letters.charAt((numbers[i] + Math.floor(Math.random() * 256)) % letters.length);

@@ -1,3 +1,4 @@
+// @ts-check
 // Progress through the lessons. Finished lessons and predictions stay in this browser, under KEY.
 const KEY = "specviz-lessons";
 const select = element.querySelector("select");
@@ -27,7 +28,7 @@ let learned = {};
 try {
   // A lesson's number is its place in the course, which may have changed since.
   const now = new Map([...titles.keys()].map((name) => [bare(name), name]));
-  for (const [name, entry] of Object.entries(JSON.parse(localStorage.getItem(KEY)) || {})) learned[now.get(bare(name)) || name] = entry;
+  for (const [name, entry] of Object.entries(JSON.parse(localStorage.getItem(KEY) || "null") || {})) learned[now.get(bare(name)) || name] = entry;
 } catch { /* a private window keeps nothing */ }
 
 const keep = () => {

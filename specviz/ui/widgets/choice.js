@@ -1,3 +1,4 @@
+// @ts-check
 // A drop-down with headings: [[HEADING, [[TITLE, NAME], ...]], ...]. Its value is the chosen name, or {"groups", "name"} with new entries.
 const select = element.querySelector("select");
 

@@ -1,3 +1,4 @@
+// @ts-check
 // Save buttons: the server makes the text and caches it compressed, the browser makes the file.
 const status = element.querySelector(".sp-saved");
 
@@ -19,7 +20,8 @@ element.addEventListener("click", async (event) => {
   try {
     const answer = await fetch(window.specvizPage.address(`specviz/file?${query}`));
     if (answer.ok) {
-      const [file, name] = [await answer.blob(), /filename="(.*)"/.exec(answer.headers.get("content-disposition"))[1]];
+      const file = await answer.blob();
+      const [, name] = /** @type {string[]} */ (/filename="(.*)"/.exec(String(answer.headers.get("content-disposition"))));
       save(name, file);
       status.textContent = `${name}, ${Math.ceil(file.size / 1024).toLocaleString("en")} kB`;
     } else if (answer.status === 400) status.textContent = await answer.text();

@@ -1,3 +1,4 @@
+// @ts-check
 // Example buttons; if they are in a fold, a choice or the Escape key closes it.
 const fold = element.querySelector("details");
 

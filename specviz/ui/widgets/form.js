@@ -1,3 +1,4 @@
+// @ts-check
 // A small form made from a list of fields (name, kind, bounds, help). Its value is JSON text: {"of", "fields", "values"}.
 const host = element.querySelector(".sp-form");
 let rendered = "";
