@@ -238,6 +238,11 @@ def test_every_script_has_its_types_checked():
     assert not [_name(file) for file in HOUSE.rglob("*.js") if not _text(file).startswith("// @ts-check\n")]
 
 
+def test_every_style_sheet_stands_beside_its_module():
+    alone = [file for file in HOUSE.rglob("*.css") if not any(file.with_suffix(kind).exists() for kind in (".js", ".py"))]
+    assert not [_name(file) for file in alone]
+
+
 def test_the_app_is_at_most_40_lines():
     app = ROOT / "app.py"
     assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40

@@ -386,7 +386,7 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
     run = markup(f"{trace.run.title} on {trace.run.target}: {trace.run.prompt}")
     sections.append(f"<section><h2>★</h2><p><b>Task.</b> {printed.task}</p></section>" if printed.task else "")
     return (
-        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{theme.source('lesson_sheet.css')}</style>"
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{theme.source('lessons.css')}</style>"
         f"<h1>{title}</h1><p>{about}</p><p><small>Recorded run: {run}</small></p>{''.join(sections)}"
         f"<section class='answers'><h2>Answers: {title}</h2><ol>{''.join(answers)}</ol></section>"
     )
