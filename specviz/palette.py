@@ -35,8 +35,8 @@ LEGEND = {
 """Short names in the order of a legend; the root needs none on the stage."""
 
 
-class Look(NamedTuple):
-    """Look of a verdict in the draft tree. ``line`` and ``text``: colours of a theme. ``dash`` and ``width``: style of its
+class StatusStyle(NamedTuple):
+    """Style of a status in the draft tree. ``line`` and ``text``: colours of a theme. ``dash`` and ``width``: style of its
     edge.
     """
 
@@ -48,16 +48,16 @@ class Look(NamedTuple):
 
 
 LOOKS = {
-    "root": Look("square", "ink", "ink", "none", 1.1),
-    "accepted": Look("circle", "accepted", "accepted", "none", 3.2),
-    "relaxed": Look("star", "relaxed", "relaxed_ink", "none", 3.2),
-    "rejected": Look("x", "rejected", "rejected", "5,3", 1.2),
-    "resampled": Look("triangle-down", "resampled", "resampled", "7,2,1.5,2", 1.4),
-    "skipped": Look("circle-open", "quiet", "mute", "1.2,3", 1.1),
-    "pruned": Look("line-ew-open", "quiet", "mute", "1.2,3", 1.1),
-    "bonus": Look("diamond", "bonus", "bonus", "2.5,2.5", 1.8),
+    "root": StatusStyle("square", "ink", "ink", "none", 1.1),
+    "accepted": StatusStyle("circle", "accepted", "accepted", "none", 3.2),
+    "relaxed": StatusStyle("star", "relaxed", "relaxed_ink", "none", 3.2),
+    "rejected": StatusStyle("x", "rejected", "rejected", "5,3", 1.2),
+    "resampled": StatusStyle("triangle-down", "resampled", "resampled", "7,2,1.5,2", 1.4),
+    "skipped": StatusStyle("circle-open", "quiet", "mute", "1.2,3", 1.1),
+    "pruned": StatusStyle("line-ew-open", "quiet", "mute", "1.2,3", 1.1),
+    "bonus": StatusStyle("diamond", "bonus", "bonus", "2.5,2.5", 1.8),
 }
-"""Look by status of a node or "bonus". Colour, symbol and dash change together, so that no meaning depends on colour
+"""Style by status of a node or "bonus". Colour, symbol and dash change together, so that no meaning depends on colour
 alone.
 """
 

@@ -27,9 +27,9 @@ class Rejection:
         thresholds, draws, overlaps = dict[int, float](), dict[int, float](), list[OverlapPosition]()
         node, children = 0, shape.children[0]
         while children:
-            drawn, table = node in draft.proposals, probabilities.table(node)
-            left = remaining(probabilities.row(node), table, drawn)
-            if context.record_notes and drawn:
+            sampled, table = node in draft.proposals, probabilities.table(node)
+            left = remaining(probabilities.row(node), table, sampled)
+            if context.record_notes and sampled:
                 with context.untimed:  # judging the children will change the residual
                     overlaps.append(left.overlap(node))
             for child in children:

@@ -23,14 +23,14 @@ _FEW = 64
 _SMALL = 1e-3
 
 
-def remaining(target: Tensor, table: NodeTable, drawn: bool) -> Residual:
+def remaining(target: Tensor, table: NodeTable, sampled: bool) -> Residual:
     """Return the residual at a node.
 
-    ``target``: target distribution [vocab]; ``table``: host copy of both distributions; ``drawn``: whether the children were
+    ``target``: target distribution [vocab]; ``table``: host copy of both distributions; ``sampled``: whether the children were
     sampled rather than chosen deterministically.
     """
-    if not drawn or (table.ids is not None and table.ids.numel() <= _FEW):
-        return SparseResidual(target, table, drawn)
+    if not sampled or (table.ids is not None and table.ids.numel() <= _FEW):
+        return SparseResidual(target, table, sampled)
     return DenseResidual(target, table)
 
 
@@ -41,14 +41,14 @@ def _ratio(r: float, mass: float, q: float) -> float:
 
 
 class SparseResidual:
-    """Residual as Python floats on a small support. Without ``drawn``, each child is a point mass."""
+    """Residual as Python floats on a small support. Without ``sampled``, each child is a point mass."""
 
-    def __init__(self, target: Tensor, table: NodeTable, drawn: bool) -> None:
+    def __init__(self, target: Tensor, table: NodeTable, sampled: bool) -> None:
         assert table.ids is not None
         self._target, self._ids = target, table.ids
         self._slots = {token: slot for slot, token in enumerate(table.ids.tolist())}
         self._r: list[float] = table.p.tolist()
-        self._q: list[float] | None = table.q.tolist() if drawn else None
+        self._q: list[float] | None = table.q.tolist() if sampled else None
         self._mass = 1.0
 
     def threshold(self, token: int) -> float:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.interop.server import Answer, Server, look
+from specviz.interop.server import Answer, Server, identify
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import run
 from specviz.prompts import kinds
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         name, _, url = argument.partition("=")
         if not url:
             raise BadInput(f"{argument!r} is not of the form NAME=URL, such as vllm=http://127.0.0.1:8000.")
-        servers[name] = look(url)
+        servers[name] = identify(url)
     prompts = [prompt for of_kind in kinds().values() for prompt in of_kind[:2]]
     run(method="autoregressive", prompt=prompts[0], max_new_tokens=8, memory=Memory())  # loads the model
     for server in servers.values():

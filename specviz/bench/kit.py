@@ -1,4 +1,4 @@
-"""Paired runs and statistics: each arm on each prompt, against plain decoding by the target in the same process."""
+"""Paired runs and statistics: each variant on each prompt, against plain decoding by the target in the same process."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, t
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """A method with parameters. ``label``: its name in the results."""
 
     label: str
@@ -124,11 +124,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt decoded by one arm.
+    """One prompt decoded by one variant.
 
-    ``gain``: speed-up, the target's seconds per token divided by the arm's. ``same``: whether the target produced the same text.
-    ``lengths`` and ``offered`` [step]: accepted draft tokens and verified nodes of each uncut step. ``emitted``, ``passes``,
-    ``forwards`` and ``verified``: sums of tokens, target passes, drafter forwards and nodes over the uncut steps.
+    ``gain``: speed-up, the target's seconds per token divided by the variant's. ``same``: whether the target produced the same
+    text. ``lengths`` and ``offered`` [step]: accepted draft tokens and verified nodes of each uncut step. ``emitted``,
+    ``passes``, ``forwards`` and ``verified``: sums of tokens, target passes, drafter forwards and nodes over the uncut steps.
     ``repeated``: fraction of repeated 4-grams in the text. ``seconds``: decoding time, of which ``drafting`` went into drafts.
     ``more``: measurements of a single suite.
     """
@@ -162,19 +162,19 @@ Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, f
 
 @dataclass
 class Samples:
-    """Samples by arm.
+    """Samples by variant.
 
-    ``missing`` maps an arm to the reason why it could not run. ``held_bytes`` maps an arm to the bytes that its weights, caches
-    and stores hold after its first run, excluding the target's weights.
+    ``missing`` maps a variant to the reason why it could not run. ``held_bytes`` maps a variant to the bytes that its weights,
+    caches and stores hold after its first run, excluding the target's weights.
     """
 
-    by_arm: dict[str, list[Sample]] = field(default_factory=dict)
+    by_variant: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     held_bytes: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
-        """Return the samples of the arm; an empty list if the arm could not run."""
-        return self.by_arm.get(label, [])
+        """Return the samples of the variant; an empty list if the variant could not run."""
+        return self.by_variant.get(label, [])
 
     def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
         """Return the mean of the means of :meth:`by_kind`, so that every kind has equal weight."""
@@ -192,7 +192,7 @@ class Samples:
         return sum(of(sample) for sample in self.of(label))
 
     def by_depth(self, label: str) -> list[tuple[float, int]]:
-        """Return (acceptance rate, number of steps) per depth, for arms that draft chains.
+        """Return (acceptance rate, number of steps) per depth, for variants that draft chains.
 
         Depth d counts the steps that accepted a node at depth d - 1 and drafted one at d. If the last rate is 0, no step accepted
         a node at that depth, so deeper nodes were never tested.
@@ -207,7 +207,7 @@ class Samples:
 
 def gather(
     bench: Bencher,
-    arms: Sequence[Arm],
+    variants: Sequence[Variant],
     prompts: Prompts,
     temperature: float,
     say: Callable[[str], None] = lambda line: None,
@@ -215,15 +215,15 @@ def gather(
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
-    """Run every arm on every prompt, with runs of the target alone before and after each group of ``between`` arms.
+    """Run every variant on every prompt, with runs of the target alone before and after each group of ``between`` variants.
 
-    ``remember``: an arm keeps one memory over all prompts, and the seed changes with the kind. ``measure``: function that
-    returns ``more`` of a sample. An arm that cannot run is skipped; ``missing`` of the result gives the reason.
+    ``remember``: a variant keeps one memory over all prompts, and the seed changes with the kind. ``measure``: function that
+    returns ``more`` of a sample. A variant that cannot run is skipped; ``missing`` of the result gives the reason.
     """
     samples = Samples()
-    memories = {arm.label: Memory() if remember else None for arm in arms}
+    memories = {variant.label: Memory() if remember else None for variant in variants}
     first = next(iter(prompts.values()))[0]
-    ready = [arm for arm in arms if _warm_up(bench, arm, first, temperature, samples)]
+    ready = [variant for variant in variants if _warm_up(bench, variant, first, temperature, samples)]
     for lap, (kind, texts) in enumerate(prompts.items()):
         for number, text in enumerate(texts, start=1):
             seed = lap if remember else 0
@@ -231,33 +231,37 @@ def gather(
             before = bench.timed_run(alone, seed)
             for start in range(0, len(ready), between):
                 group = []
-                for arm in ready[start : start + between]:
-                    request = bench.prepared(arm.method, text, temperature, memories[arm.label], parameters=arm.parameters)
-                    group.append((arm, request, bench.timed_run(request, seed)))
+                for variant in ready[start : start + between]:
+                    request = bench.prepared(
+                        variant.method, text, temperature, memories[variant.label], parameters=variant.parameters
+                    )
+                    group.append((variant, request, bench.timed_run(request, seed)))
                 after = bench.timed_run(alone, seed)
                 own = statistics.mean([before.per_token, after.per_token])
-                for arm, request, timed in group:
+                for variant, request, timed in group:
                     more = measure(request, timed, text) if measure else {}
                     sample = sample_of(kind, timed, own, before.ids, request.target.eos_ids, more)
-                    samples.by_arm.setdefault(arm.label, []).append(sample)
+                    samples.by_variant.setdefault(variant.label, []).append(sample)
                 before = after
-            last = ", ".join(f"{arm.label} τ {(one := samples.of(arm.label)[-1]).tau:.2f} {one.gain:.2f}×" for arm in ready)
+            last = ", ".join(
+                f"{variant.label} τ {(one := samples.of(variant.label)[-1]).tau:.2f} {one.gain:.2f}×" for variant in ready
+            )
             say(f"T = {temperature:g}, {kind} {number} of {len(texts)}: {last}")
     return samples
 
 
-def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
-    """Run the arm once, since the first run of a process is slow, and measure the bytes held. Returns whether the arm can run."""
+def _warm_up(bench: Bencher, variant: Variant, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
+    """Run the variant once, since a process's first run is slow, and measure the bytes held. Returns whether it can run."""
     try:
-        ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
+        ready = bench.prepared(variant.method, prompt, temperature, parameters=variant.parameters)
         composition = ready.compose()
         decoding = bench.timed_run(ready, composition=composition)
-        samples.held_bytes[arm.label] = held_bytes(composition, ready)
+        samples.held_bytes[variant.label] = held_bytes(composition, ready)
     except SpecvizError as problem:
-        samples.missing[arm.label] = str(problem)
+        samples.missing[variant.label] = str(problem)
         return False
     if not decoding.ids:
-        samples.missing[arm.label] = "no tokens were produced"
+        samples.missing[variant.label] = "no tokens were produced"
     return bool(decoding.ids)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specviz.bench.kit import Arm, Bencher, Prompts
+from specviz.bench.kit import Bencher, Prompts, Variant
 from specviz.bench.report import Report
 from specviz.bench.suites import DIARY, VALUES, Suite
 from specviz.prompts import prompts
@@ -57,8 +57,8 @@ def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
 
 
 LENGTH_ARMS = (
-    *(Arm(name, name, LENGTH_TREE) for name in ("owl", "eagle2", "eagle3")),
-    Arm("howl", "howl", {**LENGTH_TREE, "most": 16}), Arm("suffix_decoding", "suffix_decoding", {"most": 16}),
+    *(Variant(name, name, LENGTH_TREE) for name in ("owl", "eagle2", "eagle3")),
+    Variant("howl", "howl", {**LENGTH_TREE, "most": 16}), Variant("suffix_decoding", "suffix_decoding", {"most": 16}),
 )  # fmt: skip
 LENGTH = {
     "answers": Suite("τ by text length, answers", by_length("questions", 1 << 20), LENGTH_ARMS, ("τ", "τ by kind"), between=99),
@@ -71,7 +71,7 @@ def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: 
     curves = []
     for kind, suite in LENGTH.items():
         for samples in suite.run(report, target, methods, quick).values():
-            for label in samples.by_arm:
+            for label in samples.by_variant:
                 taus = samples.by_kind(label, VALUES["τ"])
                 curves.append(Curve(label, kind, tuple(round(taus[str(length)], 3) for length in LENGTHS)))
     if keep:

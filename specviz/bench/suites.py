@@ -1,7 +1,7 @@
-"""The suites of paired runs, defined in ``suites.toml``: prompts, arms, columns, comparisons and goals.
+"""The suites of paired runs, defined in ``suites.toml``: prompts, variants, columns, comparisons and goals.
 
-Speed-up: seconds per token of the target, in runs just before and after, divided by the arm's seconds per token. τ: tokens per
-target pass, including the bonus token and excluding steps that were cut short. Means give every kind of prompt equal weight.
+Speed-up: seconds per token of the target, in runs just before and after, divided by the variant's seconds per token. τ: tokens
+per target pass, including the bonus token and excluding steps that were cut short. Means give every kind of prompt equal weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from specviz import prompts as held_out
-from specviz.bench.kit import Arm, Bencher, PictureQuestion, Prompts, Sample, Samples, gather, in_own_thread
+from specviz.bench.kit import Bencher, PictureQuestion, Prompts, Sample, Samples, Variant, gather, in_own_thread
 from specviz.bench.quality import quality
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput
@@ -32,7 +32,7 @@ STATE_SPACE_TARGET = "hybrid-small"
 
 @dataclass(frozen=True)
 class Versus:
-    """Comparison of two arms: the ratio of their means in one column. ``goal``: lower bound for the ratio; 0: no goal."""
+    """Comparison of two variants: the ratio of their means in one column. ``goal``: lower bound for the ratio; 0: no goal."""
 
     what: str
     first: str
@@ -43,16 +43,16 @@ class Versus:
 
 @dataclass(frozen=True)
 class Suite:
-    """Set of arms that are measured on the same prompts.
+    """Set of variants that are measured on the same prompts.
 
     ``prompts(bencher, quick)``: function that returns the prompts, fewer if ``quick``. ``target``: replacement for the default
-    text target. ``between`` and ``remember``: as in :func:`~specviz.bench.kit.gather`. ``goals``: goal by column and arm.
-    ``fastest``: goal for the fastest exact arm, by temperature and column.
+    text target. ``between`` and ``remember``: as in :func:`~specviz.bench.kit.gather`. ``goals``: goal by column and variant.
+    ``fastest``: goal for the fastest exact variant, by temperature and column.
     """
 
     title: str
     prompts: Callable[[Bencher, bool], Prompts]
-    arms: Sequence[Arm]
+    variants: Sequence[Variant]
     columns: Sequence[str] = ("speed-up", "τ")
     temperatures: Sequence[float] = (0.0,)
     target: str = ""
@@ -64,11 +64,11 @@ class Suite:
     fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
-        """Measure at every temperature and report every arm, comparison and goal; return the samples by temperature.
+        """Measure at every temperature and report every variant, comparison and goal; return the samples by temperature.
 
         ``methods``: methods to measure; empty for all.
         """
-        chosen = [arm for arm in self.arms if not methods or arm.method in methods]
+        chosen = [variant for variant in self.variants if not methods or variant.method in methods]
         name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
         bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
         for temperature in self.temperatures if chosen else ():
@@ -80,20 +80,22 @@ class Suite:
                 report.add(row)
         return gathered
 
-    def _rows(self, samples: Samples, arms: Sequence[Arm], temperature: float) -> Iterator[Row]:
+    def _rows(self, samples: Samples, variants: Sequence[Variant], temperature: float) -> Iterator[Row]:
         where, table = f", T = {temperature:g}", f"{self.title}, T = {temperature:g}"
-        for arm in arms:
-            if not samples.of(arm.label):
-                yield Row(arm.label + where, None, detail=samples.missing.get(arm.label, "not run"))
+        for variant in variants:
+            if not samples.of(variant.label):
+                yield Row(variant.label + where, None, detail=samples.missing.get(variant.label, "not run"))
                 continue
-            relaxed = ", relaxed" if temperature and all_methods()[arm.method].exactness.output == "relaxed" else ""
-            cells = {column: COLUMNS[column](samples, arm.label) for column in self.columns}
-            value = _mean(samples, arm.label, self.columns[0])
-            yield Row(arm.label + where, value, cells={"arm": arm.label + relaxed, **cells}, table=table)
+            relaxed = ", relaxed" if temperature and all_methods()[variant.method].exactness.output == "relaxed" else ""
+            cells = {column: COLUMNS[column](samples, variant.label) for column in self.columns}
+            value = _mean(samples, variant.label, self.columns[0])
+            yield Row(variant.label + where, value, cells={"arm": variant.label + relaxed, **cells}, table=table)
             for column, goals in self.goals.items():
-                if arm.label in goals:
+                if variant.label in goals:
                     unit = "×" if column == "speed-up" else ""
-                    yield Row(f"{arm.label}: {column}{where}", _mean(samples, arm.label, column), unit, goals[arm.label])
+                    yield Row(
+                        f"{variant.label}: {column}{where}", _mean(samples, variant.label, column), unit, goals[variant.label]
+                    )
         for one in self.versus:
             if samples.of(one.first) and samples.of(one.second):
                 of = VALUES[one.column]
@@ -105,12 +107,16 @@ class Suite:
                     f"{one.column}: {one.what}{where}", ours / theirs if theirs else None, goal=one.goal or None, detail=detail
                 )
 
-    def _best(self, samples: Samples, arms: Sequence[Arm], temperature: float) -> Iterator[Row]:
-        exact = [arm.label for arm in arms if samples.of(arm.label) and all_methods()[arm.method].exactness.output == "exact"]
+    def _best(self, samples: Samples, variants: Sequence[Variant], temperature: float) -> Iterator[Row]:
+        exact = [
+            variant.label
+            for variant in variants
+            if samples.of(variant.label) and all_methods()[variant.method].exactness.output == "exact"
+        ]
         for column, goal in self.fastest.get(f"{temperature:g}", {}).items() if exact else ():
             best = max(exact, key=lambda label: _mean(samples, label, "speed-up"))
             yield Row(
-                f"the fastest exact arm: {column}, T = {temperature:g}", _mean(samples, best, column), goal=goal, detail=best
+                f"the fastest exact variant: {column}, T = {temperature:g}", _mean(samples, best, column), goal=goal, detail=best
             )
 
 
@@ -226,16 +232,16 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
 
 
 def suite(
-    prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
+    prompts: dict[str, Any], variants: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
 ) -> Suite:  # fmt: skip
-    """Build a suite from an entry of ``suites.toml``. If ``modality`` is set, the arms are its methods except ``EXCLUDED``."""
+    """Build a suite from an entry of ``suites.toml``. With ``modality``, the variants are its methods except ``EXCLUDED``."""
     of = dict(prompts)
     make = partial(PROMPTS[of.pop("of")], **of)
     if modality:
-        arms = [name for name, method in all_methods().items() if modality in method.modality and name not in EXCLUDED]
-    each = [one for entry in arms for one in (GROUPS.get(entry, [entry]) if isinstance(entry, str) else [entry])]
-    made = [Arm(one, one) if isinstance(one, str) else Arm(*one) for one in each]
-    return Suite(prompts=make, arms=made, versus=[Versus(*one) for one in versus], **fields)
+        variants = [name for name, method in all_methods().items() if modality in method.modality and name not in EXCLUDED]
+    each = [one for entry in variants for one in (GROUPS.get(entry, [entry]) if isinstance(entry, str) else [entry])]
+    made = [Variant(one, one) if isinstance(one, str) else Variant(*one) for one in each]
+    return Suite(prompts=make, variants=made, versus=[Versus(*one) for one in versus], **fields)
 
 
 EXCLUDED = ("autoregressive", "stree")
@@ -253,7 +259,7 @@ def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: boo
     ran: set[str] = set()
     for one in SUITES["all"]:
         for samples in one.run(report, target, methods, quick).values():
-            ran |= set(samples.by_arm)
+            ran |= set(samples.by_variant)
     if not methods:
         missing = [name for name in SYSTEMS if name not in ran]
         detail = f"missing: {', '.join(missing)}" if missing else "all in this run"

@@ -27,7 +27,7 @@ def execute(options: argparse.Namespace) -> int:
     prompts = [options.prompt] if options.prompts is None else read_prompts(options.prompts, MOST_PROMPTS)
     sampling = {name: getattr(options, name) for name in ("max_new_tokens", "temperature", "seed", "raw")}
     asks = [Request("autoregressive", prompt, **sampling) for prompt in prompts]
-    server = servers.look(options.url, options.key)
+    server = servers.identify(options.url, options.key)
     print_message(f"{server.model} on {server.title} at {server.url}")
     before = counters(server.url, server.key)
     with Stopping() as stopping:
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
             f"The server's counters: {counts.accepted} of {counts.drafted} draft tokens accepted; rates by position: {rates}."
         )
     if options.baseline and not stopping.event.is_set():
-        _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds, not options.no_logprobs)
+        _speedup(server, servers.identify(options.baseline, options.key), asks, options.rounds, not options.no_logprobs)
     return 0
 
 

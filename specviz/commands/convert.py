@@ -54,8 +54,8 @@ def execute(options: argparse.Namespace) -> int:
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     which = "with a config.json" if config is not None else f"without a config.json, because {file.parent} has none"
     heads = any(name.removeprefix("model.").startswith(("layers.0.self_attn.", "fc.")) for name in tensors)
-    look = f" Inspect it: `python -m specviz inspect {folder} --target T`." if heads else ""
-    print_message(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
+    hint = f" Inspect it: `python -m specviz inspect {folder} --target T`." if heads else ""
+    print_message(f"Wrote {len(tensors)} tensors to {folder}, {which}.{hint}")
     return 0
 
 

@@ -27,4 +27,4 @@ def execute(options: argparse.Namespace) -> int:
         print_result(report.as_text())
     for file in report.draw(options.out) if options.out else ():
         print_message(f"Wrote {file}.")
-    return MISREAD if report.verdict.steps else 0
+    return MISREAD if report.diagnosis.steps else 0

@@ -82,6 +82,6 @@ class TerminalView:
                 ("baseline", f"{number(metrics['baseline_tokens_per_second'], 1)} tokens per second, {same}"),
                 ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
             ]
-        why = sorted(explain(trace), key=lambda term: term.name == "verdict")
-        rows += [("why", term.sentence) for term in why if term.loud or term.name == "verdict"]
+        terms = sorted(explain(trace), key=lambda term: term.name == "verdict")
+        rows += [("why", term.sentence) for term in terms if term.loud or term.name == "verdict"]
         print_result(table(rows + ([("trace", str(out))] if out else [])))

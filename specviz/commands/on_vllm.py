@@ -43,9 +43,9 @@ def execute(options: argparse.Namespace, request: Request) -> int:
         for sentence in serving.differs:
             print_message(sentence)
         return 0
-    from specviz.interop.server import look
+    from specviz.interop.server import identify
 
-    server = look(options.server, options.key)
+    server = identify(options.server, options.key)
     if server.kind != "vllm":
         raise BadInput(f"{server.url} is {server.title}; --engine vllm requires vLLM.")
     found = known(server)

@@ -54,8 +54,8 @@ def execute(options: argparse.Namespace) -> int:
             print_message(f"{name}: {turn + 1} of {options.times}")
             trace = _in_batch(entry) if entry.beside else _once(entry)
             if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
-                why = trace.end.message or trace.end.reason if trace.end else "the end record is missing"
-                raise BadInput(f"The run {name} did not finish: {why}.")
+                reason = trace.end.message or trace.end.reason if trace.end else "the end record is missing"
+                raise BadInput(f"The run {name} did not finish: {reason}.")
             # Sort runs without a speed-up by time.
             gain = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
             runs.append((gain, turn, trace))

@@ -125,14 +125,14 @@ class RunState:
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent
 
     def _progress_hook(self, what: str) -> ProgressHook:
-        def look(done: int, total: int) -> None:
+        def hook(done: int, total: int) -> None:
             self.progress(f"{what}: {done:,} of {total:,} tokens", done / total)
 
-        return look
+        return hook
 
     def stopped(self) -> None:
         """Record in ``outcome`` that the user or the time limit ended the run."""
-        self.outcome.message = self.cancel.why
+        self.outcome.message = self.cancel.reason
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
     def commit_round(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> RoundResult:
@@ -158,12 +158,12 @@ class RunState:
         """Return the tokens kept, the reason for a cut, and the reason for a stop: end of sequence, budget or context."""
         left = self.budget - (len(self.ids) - len(self.prompt))
         room = self.target.context_length - len(self.ids)
-        limit, why = (left, "budget") if left <= room else (room, "context")
+        limit, reason = (left, "budget") if left <= room else (room, "context")
         ends = [] if self.ignore_eos else [place + 1 for place, token in enumerate(tokens) if token in self.target.eos_ids]
         if ends and ends[0] <= limit:
             return tokens[: ends[0]], "eos" if ends[0] < len(tokens) else None, "eos"
         if len(tokens) >= limit:
-            return tokens[:limit], why if len(tokens) > limit else None, why
+            return tokens[:limit], reason if len(tokens) > limit else None, reason
         return tokens, None, None
 
     def note_fault(self, error: Exception) -> None:

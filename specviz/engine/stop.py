@@ -22,8 +22,8 @@ def unlimited() -> tuple[float, str]:
 class Stop(threading.Event):
     """Cancellation flag with a time limit.
 
-    The computing thread calls ``is_set`` between steps, so the limit needs no timer thread. ``why``: sentence about the limit if
-    it was reached, "" after a plain ``set``.
+    The computing thread calls ``is_set`` between steps, so the limit needs no timer thread. ``reason``: sentence about the limit
+    if it was reached, "" after a plain ``set``.
     """
 
     def __init__(self, limit: Limit = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class Stop(threading.Event):
         self._clock = clock
         self._now, self._since = unlimited, 0.0
         self._begun = False
-        self.why = ""
+        self.reason = ""
 
     def prepare(self, limit: Limit) -> None:
         """Apply ``limit``, counted from now, to fetching and loading until the run begins."""
@@ -54,9 +54,9 @@ class Stop(threading.Event):
 
     def has_time_for(self, seconds: float) -> bool:
         """Stop the run if fewer than ``seconds`` are left. Returns whether it continues."""
-        limit, why = self._now()
+        limit, reason = self._now()
         if not super().is_set() and self._clock() - self._since + seconds > limit:
-            self.why = why
+            self.reason = reason
             self.set()
         return not super().is_set()
 
@@ -88,7 +88,7 @@ class _Thread(threading.local):
     """State of a thread: flags that stop it, progress hook, and the lock that it holds while computing."""
 
     cancels: tuple[threading.Event, ...] = ()
-    look: ProgressHook | None = None
+    hook: ProgressHook | None = None
     lock: threading.Lock | None = None
     holds = False
 
@@ -174,13 +174,13 @@ def locked(lock: threading.Lock | threading.RLock) -> Iterator[None]:
 
 
 @contextmanager
-def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
-    """Call ``look`` between the chunks of long prefills in this thread."""
-    outer, _THREAD.look = _THREAD.look, look
+def on_prefill_progress(hook: ProgressHook) -> Iterator[None]:
+    """Call ``hook`` between the chunks of long prefills in this thread."""
+    outer, _THREAD.hook = _THREAD.hook, hook
     try:
         yield
     finally:
-        _THREAD.look = outer
+        _THREAD.hook = outer
 
 
 def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
@@ -192,7 +192,7 @@ def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, 
     while start < total:
         end = min(total, start + (size if isinstance(size, int) else size(start)))
         heed()
-        if _THREAD.look is not None and (start or end < total):
-            _THREAD.look(start, total)
+        if _THREAD.hook is not None and (start or end < total):
+            _THREAD.hook(start, total)
         yield start, end
         start = end

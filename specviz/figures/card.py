@@ -35,7 +35,7 @@ def drawable(words: str, name: str, size: float) -> tuple[str, Any]:
 def draw(trace: Trace) -> bytes:
     """Draw the card of a run. Raises BadTrace if its picture is damaged or too large."""
     card = Image.new("RGB", SIZE, LIGHT.paper)
-    pen, judged, plain = ImageDraw.Draw(card), metrics.verdict(trace), trace.baseline.token_ns if trace.baseline else ()
+    pen, judged, plain = ImageDraw.Draw(card), metrics.compared_speed(trace), trace.baseline.token_ns if trace.baseline else ()
 
     def write(y: float, words: str, size: float, colour: str) -> None:
         drawn, font = max((drawable(words, name, size) for name in FONTS), key=lambda one: len(one[0]))

@@ -28,21 +28,21 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 
     Pruned nodes are folded if there are more than ``MANY``.
     """
-    look, tree = theme_of(theme), graph(step)
+    colours, tree = theme_of(theme), graph(step)
     _fold(tree, most)
     width, height = _place(tree)
     title, subtitle = _words(step, sum(hidden for _, hidden in tree.nodes.data("hidden", 0)))
     subtitle = wrapped(subtitle, width)
     size: dict[str, Any] = {"width": width + _MARGIN["l"] + _MARGIN["r"], "height": height + _MARGIN["t"] + _MARGIN["b"]}
-    fig = figure(look, title, subtitle, **size, margin={**_MARGIN, "t": _MARGIN["t"] + 16 * subtitle.count("<br>")}, key=True)
+    fig = figure(colours, title, subtitle, **size, margin={**_MARGIN, "t": _MARGIN["t"] + 16 * subtitle.count("<br>")}, key=True)
     fig.update_layout(legend={"y": 0, "yanchor": "top", "itemwidth": 34}, hoverdistance=60)
     fig.update_xaxes(visible=False, range=[-10, width])
     fig.update_yaxes(visible=False, range=[height, 0])
     statuses = {status for _, status in tree.nodes.data("status")}
     for status in sorted(statuses, key=lambda status: LOOKS[status].width):
-        _edges(fig, tree, look, status)
+        _edges(fig, tree, colours, status)
     for status in [status for status in LOOKS if status in statuses]:
-        _nodes(fig, tree, look, status)
+        _nodes(fig, tree, colours, status)
     return fig
 
 
@@ -137,7 +137,7 @@ def _place(tree: DiGraph) -> tuple[int, int]:
 
 def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
     """Draw the edges to nodes of one status: a line to the end of the parent's column, then an S-curve."""
-    look = LOOKS[status]
+    style = LOOKS[status]
     x: list[float | None] = []
     y: list[float | None] = []
     for parent, child in tree.edges:
@@ -153,9 +153,9 @@ def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
         x.append(None)
         y.append(None)
     line = {
-        "color": getattr(theme, look.line),
-        "width": look.width,
-        "dash": look.dash.replace("none", "solid"),
+        "color": getattr(theme, style.line),
+        "width": style.width,
+        "dash": style.dash.replace("none", "solid"),
         "shape": "spline",
     }
     fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, legendgroup=status)
@@ -163,10 +163,10 @@ def _edges(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
 
 def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
     """Draw the nodes of one status, with hover texts and printed numbers, and the legend entry of the status."""
-    look, size = LOOKS[status], tree.graph["size"]
+    style, size = LOOKS[status], tree.graph["size"]
     nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
-    line, text = getattr(theme, look.line), getattr(theme, look.text)
-    marker = {"symbol": look.symbol, "size": 9, "color": line, "line": {"width": 1.5, "color": line}}
+    line, text = getattr(theme, style.line), getattr(theme, style.text)
+    marker = {"symbol": style.symbol, "size": 9, "color": line, "line": {"width": 1.5, "color": line}}
     group: dict[str, Any] = {"legendgroup": status, "showlegend": False, "cliponaxis": False, "textposition": "middle right"}
     fig.add_scatter(
         x=[round(data["x"], 1) for _, data in nodes], y=[data["y"] for _, data in nodes], mode="markers+text", marker=marker,
@@ -179,7 +179,7 @@ def _nodes(fig: go.Figure, tree: DiGraph, theme: Theme, status: str) -> None:
             x=[round(data["x"], 1) for data in numbers], y=[data["y"] + 16 for data in numbers], mode="text", hoverinfo="skip",
             text=[data["print"] for data in numbers], textfont={"family": MONO, "size": SMALL, "color": theme.mute}, **group,
         )  # fmt: skip
-    drawn = {"line": {"color": line, "width": min(look.width, 3), "dash": look.dash.replace("none", "solid")}, "marker": marker}
+    drawn = {"line": {"color": line, "width": min(style.width, 3), "dash": style.dash.replace("none", "solid")}, "marker": marker}
     name = LEGEND.get(status, LABELS[status])
     fig.add_scatter(x=[None], y=[None], mode="lines+markers", name=name, hoverinfo="skip", legendgroup=status, **drawn)
 

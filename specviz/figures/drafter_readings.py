@@ -35,9 +35,9 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
 
     ``rates``: rates [depth] by reading; the first reading is the drafter as loaded. ``places``: number of positions measured.
     """
-    look = theme_of(theme)
+    colours = theme_of(theme)
     subtitle = f"teacher-forced at {places} positions of the target's own answers; given acceptance at the previous depth"
-    fig = figure(look, "Acceptance by depth, as loaded and under other readings", subtitle, width=860, height=430, key=True)
+    fig = figure(colours, "Acceptance by depth, as loaded and under other readings", subtitle, width=860, height=430, key=True)
     for (name, line), (shape, dash, colour) in zip(rates.items(), _LOOKS, strict=False):
         depths = list(range(1, len(line) + 1))
         fig.add_scatter(
@@ -46,8 +46,8 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
             hovertext=[f"{escape(name)}, depth {depth}: {percent(rate)}" for depth, rate in zip(depths, line, strict=True)],
             hoverinfo="text", cliponaxis=False,
         )  # fmt: skip
-    fig.update_xaxes(axis(look, "depth in the draft", grid=False, dtick=1))
-    fig.update_yaxes(axis(look, "acceptance, given acceptance at the previous depth", range=[0, 1.02], tickformat=".0%"))
+    fig.update_xaxes(axis(colours, "depth in the draft", grid=False, dtick=1))
+    fig.update_yaxes(axis(colours, "acceptance, given acceptance at the previous depth", range=[0, 1.02], tickformat=".0%"))
     return fig
 
 
@@ -56,21 +56,24 @@ def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
 
     Bars of states that the drafter reads are filled and labelled.
     """
-    look = theme_of(theme)
+    colours = theme_of(theme)
     taps = [one for one in lenses if one.tap]
     agreements = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)
     subtitle = f"the target's final norm and head on each hidden state; at the drafter's taps: {agreements}"
-    fig = figure(look, "Logit lens at the drafter's taps", subtitle, width=860, height=400, bargap=0.25)
+    fig = figure(colours, "Logit lens at the drafter's taps", subtitle, width=860, height=400, bargap=0.25)
     fig.add_bar(
         x=[one.layer for one in lenses], y=[round(one.agreement, 4) for one in lenses],
         marker={
-            "color": [look.accepted if one.tap else look.paper for one in lenses], "line": {"width": 1.6, "color": look.accepted},
+            "color": [colours.accepted if one.tap else colours.paper for one in lenses],
+            "line": {"width": 1.6, "color": colours.accepted},
         },
         text=[percent(one.agreement) if one.tap else "" for one in lenses], textposition="outside", cliponaxis=False,
-        textfont={"size": 12, "color": look.ink}, textangle=0, constraintext="none", hoverinfo="text",
+        textfont={"size": 12, "color": colours.ink}, textangle=0, constraintext="none", hoverinfo="text",
         hovertext=[f"state {one.layer}: right {percent(one.agreement)} of the time, median rank {one.rank:g}" for one in lenses],
     )  # fmt: skip
     ticks = {"tickvals": [one.layer for one in lenses if one.tap or one.layer % 5 == 0]}
-    fig.update_xaxes(axis(look, "hidden state of the target; 0 is the embedding", grid=False, **ticks))
-    fig.update_yaxes(axis(look, "predicts the final token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]))
+    fig.update_xaxes(axis(colours, "hidden state of the target; 0 is the embedding", grid=False, **ticks))
+    fig.update_yaxes(
+        axis(colours, "predicts the final token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1])
+    )
     return fig

@@ -78,7 +78,7 @@ def explain(trace: Trace) -> list[Term]:
     if not trace.steps:
         return []
     costs = _costs(trace)
-    found = metrics.verdict(trace)
+    found = metrics.compared_speed(trace)
     measured = found.speedup if found else None
     terms = [_verdict(trace, costs, found), *_steps_without_draft(trace)]
     if costs:
@@ -104,7 +104,7 @@ def _costs(trace: Trace) -> _Costs | None:
     return _Costs(length, means, per_token or None)
 
 
-def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
+def _verdict(trace: Trace, costs: _Costs | None, found: metrics.SpeedComparison | None) -> Term:
     loud = bool(found and found.word == "slower")
     if not any(len(step.nodes) > 1 for step in trace.steps):
         loud = trace.run.method != "autoregressive"

@@ -39,20 +39,20 @@ def reliability(trace: Trace, theme: str = "light") -> go.Figure:
 
 def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
     """Draw the diagram from bins, such as those of an inspected drafter."""
-    look = theme_of(theme)
-    fig = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
+    colours = theme_of(theme)
+    fig = figure(colours, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
     fig.add_scatter(
-        x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", line={"color": look.quiet, "width": 1.6, "dash": "6px,4px"}
+        x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", line={"color": colours.quiet, "width": 1.6, "dash": "6px,4px"}
     )
     if bins:
-        _points(fig, look, bins)
-        _counts(fig, look, bins)
+        _points(fig, colours, bins)
+        _counts(fig, colours, bins)
     tenths = [0, 0.25, 0.5, 0.75, 1]
     shares: dict[str, Any] = {"tickvals": tenths, "tickformat": ".0%"}
     fig.update_layout(
-        xaxis=axis(look, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
-        yaxis=axis(look, "acceptance, given that the parent was accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
-        yaxis2=axis(look, "drafted tokens", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
+        xaxis=axis(colours, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
+        yaxis=axis(colours, "acceptance, given that the parent was accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
+        yaxis2=axis(colours, "drafted tokens", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
     )
     return fig
 
@@ -114,24 +114,24 @@ def _subtitle(bins: Sequence[Bin]) -> str:
     return f"{tokens}; {side}: on average {percent(error)} away from the diagonal, where confidence equals acceptance"
 
 
-def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+def _points(fig: go.Figure, colours: Theme, bins: Sequence[Bin]) -> None:
     spans = [interval(bucket.accepted, bucket.judged) for bucket in bins]
     sound = [bucket for bucket in bins if bucket.judged >= FEW]
     fig.add_scatter(
         x=[round(bucket.confidence, 4) for bucket in sound], y=[round(bucket.share, 4) for bucket in sound], mode="lines",
-        line={"color": look.accepted, "width": 2}, hoverinfo="skip",
+        line={"color": colours.accepted, "width": 2}, hoverinfo="skip",
     )  # fmt: skip
     fig.add_scatter(
         x=[round(bucket.confidence, 4) for bucket in bins], y=[round(bucket.share, 4) for bucket in bins], mode="markers",
         cliponaxis=False, hoverinfo="text",
         error_y={
-            "type": "data", "symmetric": False, "color": look.accepted, "thickness": 1.4, "width": 5,
+            "type": "data", "symmetric": False, "color": colours.accepted, "thickness": 1.4, "width": 5,
             "array": [round(high - bucket.share, 4) for bucket, (_, high) in zip(bins, spans, strict=True)],
             "arrayminus": [round(bucket.share - low, 4) for bucket, (low, _) in zip(bins, spans, strict=True)],
         },
         marker={
-            "size": 11, "color": [look.accepted if bucket.judged >= FEW else look.paper for bucket in bins],
-            "line": {"width": 2, "color": look.accepted},
+            "size": 11, "color": [colours.accepted if bucket.judged >= FEW else colours.paper for bucket in bins],
+            "line": {"width": 2, "color": colours.accepted},
         },
         hovertext=[
             f"q from {bucket.low:.1f} to {bucket.high:.1f}: "
@@ -141,10 +141,10 @@ def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
     )  # fmt: skip
 
 
-def _counts(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+def _counts(fig: go.Figure, colours: Theme, bins: Sequence[Bin]) -> None:
     fig.add_bar(
         x=[round((bucket.low + bucket.high) / 2, 3) for bucket in bins], y=[bucket.judged for bucket in bins], yaxis="y2",
-        width=[round((bucket.high - bucket.low) * 0.86, 3) for bucket in bins], marker={"color": look.draft},
+        width=[round((bucket.high - bucket.low) * 0.86, 3) for bucket in bins], marker={"color": colours.draft},
         text=[str(bucket.judged) for bucket in bins], textposition="outside", cliponaxis=False,
-        textfont={"size": 12, "color": look.ink}, hoverinfo="skip",
+        textfont={"size": 12, "color": colours.ink}, hoverinfo="skip",
     )  # fmt: skip

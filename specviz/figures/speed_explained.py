@@ -17,10 +17,10 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
 
     The ratio of the lengths is the predicted speed-up.
     """
-    look = theme_of(theme)
+    colours = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
     fig = figure(
-        look,
+        colours,
         _headline(terms),
         _subtitle(terms),
         width=_WIDTH,
@@ -31,14 +31,14 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
     )
     if "tau" not in terms:
         return fig
-    _step(fig, look, terms, f"{step_cost_label(trace)} of this run")
+    _step(fig, colours, terms, f"{step_cost_label(trace)} of this run")
     longest = sum(terms[phase].value or 0 for phase in PHASES)
     if "plain" in terms:
         length, pass_ns = terms["tau"].value or 0.0, terms["plain"].value or 0.0
-        _passes(fig, look, length, pass_ns)
+        _passes(fig, colours, length, pass_ns)
         longest = max(longest, length * pass_ns)
-    fig.update_xaxes(axis(look, "milliseconds", range=[0, max(longest, 1) / 1e6 * 1.12]))
-    fig.update_yaxes(axis(look, "", grid=False, autorange="reversed"))
+    fig.update_xaxes(axis(colours, "milliseconds", range=[0, max(longest, 1) / 1e6 * 1.12]))
+    fig.update_yaxes(axis(colours, "", grid=False, autorange="reversed"))
     fig.update_layout(margin={"l": 160})
     return fig
 
@@ -59,7 +59,7 @@ def _subtitle(terms: dict[str, Term]) -> str:
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
 
 
-def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> None:
+def _step(fig: go.Figure, colours: Theme, terms: dict[str, Term], ours: str) -> None:
     total = 0.0
     for phase in PHASES:
         term = terms[phase]
@@ -71,7 +71,7 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
             x=[round(spent / 1e6, 4)],
             y=[ours],
             name=phase,
-            marker={"color": getattr(look, phase), "line": {"color": look.paper, "width": 1}},
+            marker={"color": getattr(colours, phase), "line": {"color": colours.paper, "width": 1}},
             text=f"{phase} {percent(term.share)}" if wide else "",
             textposition="inside",
             insidetextanchor="middle",
@@ -80,10 +80,10 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
             hovertext=f"{duration(spent)}. {term.sentence}",
             hoverinfo="text",
         )
-    _end(fig, look, total, ours)
+    _end(fig, colours, total, ours)
 
 
-def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
+def _passes(fig: go.Figure, colours: Theme, length: float, pass_ns: float) -> None:
     """Draw one block per baseline pass for ``length`` tokens; the last block may be a fraction."""
     row = f"{length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
@@ -96,14 +96,14 @@ def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
             name="one AR pass",
             showlegend=place == 0,
             legendgroup="plain",
-            marker={"color": look.plain, "line": {"color": look.paper, "width": 1}},
+            marker={"color": colours.plain, "line": {"color": colours.paper, "width": 1}},
             hovertext=f"one AR pass: {duration(pass_ns)}",
             hoverinfo="text",
         )
-    _end(fig, look, length * pass_ns, row)
+    _end(fig, colours, length * pass_ns, row)
 
 
-def _end(fig: go.Figure, look: Theme, total: float, row: str) -> None:
+def _end(fig: go.Figure, colours: Theme, total: float, row: str) -> None:
     fig.add_annotation(
         x=round(total / 1e6, 4),
         y=row,
@@ -111,5 +111,5 @@ def _end(fig: go.Figure, look: Theme, total: float, row: str) -> None:
         showarrow=False,
         xanchor="left",
         xshift=6,
-        font={"size": 13, "color": look.ink},
+        font={"size": 13, "color": colours.ink},
     )

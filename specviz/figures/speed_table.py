@@ -10,16 +10,16 @@ from specviz.trace.schema import Trace
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
     """Return HTML with the verdict and a row per term; the largest overhead is marked."""
-    look = theme_of(theme)
+    colours = theme_of(theme)
     terms = explain(trace)
     if not terms:
-        return f'<p style="color:{look.mute};font:13px {markup(SANS)}">No finished steps yet.</p>'
+        return f'<p style="color:{colours.mute};font:13px {markup(SANS)}">No finished steps yet.</p>'
     worst = bottleneck(trace)
     first, rest = terms[0], terms[1:]
-    role, color = ("alert", look.rejected) if first.loud else ("note", look.ink)
+    role, color = ("alert", colours.rejected) if first.loud else ("note", colours.ink)
     head = f'<p role="{role}" style="color:{color};font-weight:600;margin:0 0 8px">{markup(first.sentence)}</p>'
-    rows = "".join(_row(term, term.name == worst, look.rejected, look.line, look.mute) for term in rest)
-    style = f"font:13px/1.45 {markup(SANS)};color:{look.ink};font-variant-numeric:tabular-nums"
+    rows = "".join(_row(term, term.name == worst, colours.rejected, colours.line, colours.mute) for term in rest)
+    style = f"font:13px/1.45 {markup(SANS)};color:{colours.ink};font-variant-numeric:tabular-nums"
     table = f'<table style="font:inherit;color:inherit;border-collapse:collapse;width:100%"><tbody>{rows}</tbody></table>'
     return f'<div class="specviz-why" style="{style}">{head}{table}</div>'
 

@@ -21,14 +21,14 @@ MEANING = {
 
 def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a bar for each number of accepted tokens: how many steps accepted exactly that many. Bar 0 is hollow."""
-    look = theme_of(theme)
+    colours = theme_of(theme)
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)
     cut = sum(step.cut is not None for step in trace.steps)
     subtitle = f"τ = {number(length)} tokens per pass, the bonus token included" if trace.steps else "no finished steps yet"
     if cut:
         subtitle += f", without {cut} step{'s' if cut > 1 else ''} cut short"
-    fig = figure(look, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
+    fig = figure(colours, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
     total = len(trace.steps)
     fig.add_bar(
         x=list(range(len(counts))),
@@ -36,46 +36,46 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
         text=[str(count) if count else "" for count in counts],
         textposition="outside",
         cliponaxis=False,
-        textfont={"size": 13, "color": look.ink},
+        textfont={"size": 13, "color": colours.ink},
         marker={
-            "color": [look.paper if i == 0 else look.accepted for i in range(len(counts))],
-            "line": {"width": 2, "color": [look.rejected if i == 0 else look.accepted for i in range(len(counts))]},
+            "color": [colours.paper if i == 0 else colours.accepted for i in range(len(counts))],
+            "line": {"width": 2, "color": [colours.rejected if i == 0 else colours.accepted for i in range(len(counts))]},
         },
         hovertext=[f"{count} of {total} steps accepted {i}, so they emitted {i + 1}" for i, count in enumerate(counts)],
         hoverinfo="text",
     )
-    fig.update_xaxes(axis(look, "drafted tokens accepted", grid=False, dtick=max(1, len(counts) // 16)))
-    fig.update_yaxes(axis(look, "steps", rangemode="tozero", tickformat="d"))
+    fig.update_xaxes(axis(colours, "drafted tokens accepted", grid=False, dtick=max(1, len(counts) // 16)))
+    fig.update_yaxes(axis(colours, "steps", rangemode="tozero", tickformat="d"))
     return fig
 
 
 def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a point per depth: among the steps that judged a node at that depth, the share that accepted one."""
-    look = theme_of(theme)
+    colours = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), [judged for _, judged in metrics.verdicts_by_depth(trace.steps)]
     subtitle = "of the steps that judged a token at this depth, the share that accepted one" if shares else "nothing was drafted"
-    fig = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
+    fig = figure(colours, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
     hover_rows = zip(depths, shares, judged, strict=True)
-    fill = [look.accepted if count >= FEW else look.paper for count in judged]
+    fill = [colours.accepted if count >= FEW else colours.paper for count in judged]
     fig.add_scatter(
         x=depths, y=[None if share is None else round(share, 4) for share in shares], mode="lines+markers+text",
-        text=[percent(share) for share in shares], textposition="top center", textfont={"size": 12, "color": look.ink},
-        line={"color": look.accepted, "width": 2}, cliponaxis=False, hoverinfo="text",
-        marker={"size": 11, "color": fill, "line": {"width": 2, "color": look.accepted}},
+        text=[percent(share) for share in shares], textposition="top center", textfont={"size": 12, "color": colours.ink},
+        line={"color": colours.accepted, "width": 2}, cliponaxis=False, hoverinfo="text",
+        marker={"size": 11, "color": fill, "line": {"width": 2, "color": colours.accepted}},
         hovertext=[f"depth {depth}: {percent(share)} of {count} steps" for depth, share, count in hover_rows],
     )  # fmt: skip
     label_stride = max(1, len(depths) // 14)
     labels = [f"{depth}<br>n = {count}" for depth, count in zip(depths, judged, strict=True)]
     ticks = {"tickvals": depths[::label_stride], "ticktext": labels[::label_stride], "range": [0.5, max(len(depths), 1) + 0.5]}
-    fig.update_xaxes(axis(look, "depth in the draft, with the number n of steps that judged a token", grid=False, **ticks))
-    fig.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
+    fig.update_xaxes(axis(colours, "depth in the draft, with the number n of steps that judged a token", grid=False, **ticks))
+    fig.update_yaxes(axis(colours, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
     return fig
 
 
 def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a bar per phase: mean milliseconds per step and share of the step. Prefill is excluded."""
-    look = theme_of(theme)
+    colours = theme_of(theme)
     spent = metrics.seconds(trace.steps)
     steps = len(trace.steps)
     means = [spent[phase] / steps * 1e9 if steps else 0.0 for phase in PHASES]
@@ -88,21 +88,21 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     recording = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
     if recording:
         subtitle += f"; recording took another {duration(recording)}, not counted"
-    fig = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
+    fig = figure(colours, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     fig.add_bar(
         orientation="h",
         y=list(PHASES),
         x=[round(mean / 1e6, 4) for mean in means],
-        marker={"color": [getattr(look, phase) for phase in PHASES]},
+        marker={"color": [getattr(colours, phase) for phase in PHASES]},
         text=[f"{percent(share)} · {duration(mean)}" for share, mean in zip(shares, means, strict=True)],
         textposition="outside",
         cliponaxis=False,
-        textfont={"size": 13, "color": look.ink},
+        textfont={"size": 13, "color": colours.ink},
         hovertext=[f"{phase}: {MEANING[phase]}" for phase in PHASES],
         hoverinfo="text",
     )
-    fig.update_xaxes(axis(look, "mean milliseconds per step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
-    ticks = [f"{phase}<br><span style='font-size:11px;color:{look.mute}'>{MEANING[phase]}</span>" for phase in PHASES]
-    fig.update_yaxes(axis(look, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
+    fig.update_xaxes(axis(colours, "mean milliseconds per step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
+    ticks = [f"{phase}<br><span style='font-size:11px;color:{colours.mute}'>{MEANING[phase]}</span>" for phase in PHASES]
+    fig.update_yaxes(axis(colours, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
     fig.update_layout(margin={"l": 160})
     return fig

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill, FillRuntime
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, pictured
 from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
@@ -32,7 +32,7 @@ class Reading:
     ``shift``: offset of the drafted tokens' position ids; ``lag``: delay of the target's hidden states, in tokens.
     """
 
-    head: FeatureHead | BlockFill
+    head: PublishedEagleHead | BlockFill
     shift: int = 0
     lag: int = 0
 
@@ -91,8 +91,8 @@ def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> 
     if isinstance(reading.head, BlockFill):
         network, depth = reading.head.runtime(), min(depth, reading.head.config.block - 1)
         return _stats(depth, network.draft_ids, passages, lambda passage, starts: _block(network, passage, starts, depth))
-    stepper = FeatureRuntime(reading.head)
-    return _stats(depth, stepper.draft_ids, passages, lambda passage, starts: _chains(reading, stepper, passage, starts, depth))
+    runtime = EagleRuntime(reading.head)
+    return _stats(depth, runtime.draft_ids, passages, lambda passage, starts: _chains(reading, runtime, passage, starts, depth))
 
 
 @torch.inference_mode()
@@ -106,34 +106,34 @@ def teacher_force_parallel(net: ParallelNet, passages: Sequence[Passage], depth:
     return _stats(depth, net.draft_ids, passages, drafted)
 
 
-def _chains(reading: Reading, stepper: FeatureRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterator[Tensor]:
+def _chains(reading: Reading, runtime: EagleRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterator[Tensor]:
     """Yield the logits [start, draft vocab] of chains from ``starts``, depth by depth."""
     ids = passage.ids
     rows = len(ids) - 1
-    states = _states(passage, stepper)[:-1]
+    states = _states(passage, runtime)[:-1]
     if reading.lag:
         states = states.roll(reading.lag, 0)
     columns = rows + (depth - 1) * len(starts)
-    cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
+    cache, place = runtime.open(columns), torch.arange(rows, device=ids.device)
     cache.reserve(columns)
-    stepper.reach(rows + depth + abs(reading.shift) + 1)
+    runtime.reach(rows + depth + abs(reading.shift) + 1)
     # Heads with multi-axis rotary embeddings take time, height and width positions.
-    how, layout, beside = stepper.config.how, passage.layout, dict[str, Tensor]()
+    how, layout, beside = runtime.config.how, passage.layout, dict[str, Tensor]()
     axial = layout.axial if layout and how.sections else lambda places: places
     if layout and how.pictured:  # image embeddings may bypass the input projection
-        beside["embedded"] = pictured(layout, passage.states[EMBEDDINGS], ids[1:], 1, stepper.embedding)
+        beside["embedded"] = pictured(layout, passage.states[EMBEDDINGS], ids[1:], 1, runtime.embedding)
         if how.direct:
             visual = torch.tensor(layout.visual, device=ids.device)
             beside["direct"] = torch.isin(place + 1, visual)
     causal = place[None] <= place[:, None]
-    outputs = stepper(ids[1:], stepper.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
+    outputs = runtime(ids[1:], runtime.fuse(states), axial(place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     for level in range(depth):
         if level:
             mask, column = torch.cat((mask, own), dim=1), rows + (level - 1) * len(starts)
             positions = axial((starts + level + reading.shift).clamp_min(0))
-            outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
-        yield stepper.logits(outputs)
+            outputs = runtime(ids[starts + level + 1], outputs, positions, cache, column, mask)
+        yield runtime.logits(outputs)
 
 
 def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -> Iterable[Tensor]:
@@ -142,7 +142,7 @@ def _block(network: FillRuntime, passage: Passage, starts: Tensor, depth: int) -
     return network.conditional_logits(outputs[:, :depth], passage.ids, starts + 1).unbind(1)
 
 
-def _states(passage: Passage, network: FeatureRuntime | FillRuntime) -> Tensor:
+def _states(passage: Passage, network: EagleRuntime | FillRuntime) -> Tensor:
     """Return the network's input states [token, tap * hidden]."""
     return torch.cat([passage.states[tap] for tap in network.config.taps], dim=-1).to(network.embedding)
 

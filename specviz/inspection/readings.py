@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
 
-Head = FeatureHead | BlockFill
+Head = PublishedEagleHead | BlockFill
 Change = tuple[str, str, dict[str, Any]]
 """Name, probable cause and changed conventions of an alternative."""
 

@@ -13,20 +13,20 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.drafting.networks.head_config import HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS
 from specviz.engine.stop import heed
 from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
+from specviz.inspection.diagnosis import ROUNDS, Diagnosis, advice, judge
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force_parallel
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import Head, required_layers
-from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads.heads import fit_of, is_shipped, load_heads
 from specviz.models.heads.intermediate_models import matrix
@@ -49,19 +49,19 @@ class Report:
     stored: dict[str, Any]
     head: dict[str, Any]
     summary: list[str]
-    verdict: Verdict
+    diagnosis: Diagnosis
     lens: list[Lens] = field(default_factory=list)
 
     @property
     def advice(self) -> str:
-        return advice(self.verdict)
+        return advice(self.diagnosis)
 
     @property
     def bins(self) -> list[Bin]:
-        return binned(self.verdict.loaded.guesses)
+        return binned(self.diagnosis.loaded.guesses)
 
     def as_json(self) -> dict[str, Any]:
-        verdict = self.verdict
+        diagnosis = self.diagnosis
         compared = [
             {
                 "reading": one.other.name,
@@ -70,17 +70,17 @@ class Report:
                 "error": one.error if math.isfinite(one.error) else None,
                 "z": one.evidence_z,
             }
-            for one in verdict.first
+            for one in diagnosis.first
         ]
         return {
             "drafter": self.name,
             "target": {"name": self.target, "tokenizer_hash": self.tokenizer},
             **self.stored,
             **self.head,
-            "loaded": _rates(verdict.loaded),
+            "loaded": _rates(diagnosis.loaded),
             "readings": compared,
-            "better": [one.other.name for one in verdict.steps],
-            "best": _rates(verdict.best),
+            "better": [one.other.name for one in diagnosis.steps],
+            "best": _rates(diagnosis.best),
             "calibration": [one._asdict() for one in self.bins],
             "calibration_error": calibration_error(self.bins),
             "lens": [one._asdict() for one in self.lens],
@@ -89,7 +89,7 @@ class Report:
 
     def as_text(self) -> str:
         """Return the report as text."""
-        loaded, rounds, error = self.verdict.loaded, self.verdict.rounds, calibration_error(self.bins)
+        loaded, rounds, error = self.diagnosis.loaded, self.diagnosis.rounds, calibration_error(self.bins)
         known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of the target's tokens are in the draft vocabulary"
         lines = [
             *self.summary,
@@ -108,7 +108,7 @@ class Report:
         lines += ["", readings if rounds else "These heads have no alternative readings."]
         for number, compared in enumerate(rounds):
             if number:
-                better = " and ".join(one.other.name for one in self.verdict.steps[:number])
+                better = " and ".join(one.other.name for one in self.diagnosis.steps[:number])
                 lines.append(f"With {better}, and in addition:")
             for one in compared[:3] if number else compared:
                 mark = "  better" if one.clearly_better else ""
@@ -117,10 +117,10 @@ class Report:
 
     def figures(self, theme: str = "light") -> dict[str, Any]:
         """Return Plotly figures by name: acceptance by depth, calibration and, if available, the logit lens."""
-        rates = {"as loaded": self.verdict.loaded.rates}
-        for one in (*self.verdict.steps, *self.verdict.first):
+        rates = {"as loaded": self.diagnosis.loaded.rates}
+        for one in (*self.diagnosis.steps, *self.diagnosis.first):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
-        places = self.verdict.loaded.places
+        places = self.diagnosis.loaded.places
         drawn = {
             "acceptance_by_depth": acceptance_of_readings(dict(list(rates.items())[:MOST]), places, theme),
             "calibration": of_bins(self.bins, theme),
@@ -165,7 +165,7 @@ def inspect(
     layers = tuple(range(fit.layers + 1)) if lens_of_all else required_layers(taps, fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
-    if isinstance(network, FeatureHead) and network.config.queries:
+    if isinstance(network, PublishedEagleHead) and network.config.queries:
         raise ModelUnavailable(
             f"{name} compresses an image into {network.config.queries} rows without prompt positions (ViSpec) and cannot be "
             "inspected. Compare a run with its baseline instead."
@@ -175,11 +175,11 @@ def inspect(
         rope = getattr(target.config, "rope_parameters", None) or {}
         sections = None if image is None else tuple(map(int, rope.get("mrope_section") or ()))
         theta = None if "rope_theta" not in rope else float(rope["rope_theta"])
-        verdict = judge(Reading(network), texts, fit, depth, theta, report=progress, sections=sections)
+        diagnosis = judge(Reading(network), texts, fit, depth, theta, report=progress, sections=sections)
     else:
-        verdict = Verdict(teacher_force_parallel(network, texts, depth))
+        diagnosis = Diagnosis(teacher_force_parallel(network, texts, depth))
     seen = lenses(target, texts, layers if lens_of_all else taps, taps)
-    return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, [*summary, *lines], verdict, seen)
+    return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, [*summary, *lines], diagnosis, seen)
 
 
 def _read(
@@ -192,7 +192,7 @@ def _read(
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
-        network = network.as_head(name) if isinstance(network, FeatureNet) else network
+        network = network.as_head(name) if isinstance(network, EagleHead) else network
         return {"dialect": "of this project"}, network, [f"{name}, included in specviz, on {loaded.name}"]
     repository = open_repository(name)
     stored = drafting(repository)

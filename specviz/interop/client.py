@@ -64,8 +64,8 @@ def address(url: str) -> str:
         host, port = parts.hostname or "", parts.port
         host = f"[{ipaddress.IPv6Address(host)}]" if ":" in host else host.encode("idna").decode("ascii")
         named = host.startswith("[") or _NAME.fullmatch(host)
-        usual = named and len(whole) <= MOST_ADDRESS and parts.scheme in ("http", "https") and port != 0
-        if not usual or not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
+        valid = named and len(whole) <= MOST_ADDRESS and parts.scheme in ("http", "https") and port != 0
+        if not valid or not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError
     except ValueError:
         raise BadInput(f"{shown(url, 200)} is not a server address; give one like http://127.0.0.1:8000.") from None

@@ -69,7 +69,7 @@ class _Models(Struct):
     data: tuple[_Model, ...] | None = None
 
 
-def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
+def identify(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
     """Identify the server at ``url``. Raises BadInput, with a remedy, if no server answers or it serves no language model."""
     base = address(url)
     place = f"{base}/v1/models"
@@ -143,7 +143,7 @@ class Answer:
                 self._broken = problem
         broken = ""
         if isinstance(self._broken, Cancelled):
-            broken = self.cancel.why
+            broken = self.cancel.reason
             self._reason = "time_limit" if broken else "cancelled"
         elif self._broken is not None:
             self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."

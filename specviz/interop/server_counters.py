@@ -101,13 +101,13 @@ class Sampler:
         self._over = threading.Event()
         self._reported = 0
         self.samples: list[CounterSample] = []
-        look = partial(counters, url, key, cancel)
-        before = look()
+        read = partial(counters, url, key, cancel)
+        before = read()
         self.began = time.perf_counter_ns()
         """Zero of the samples' times, on the clock of ``time.perf_counter_ns``."""
         self._thread: threading.Thread | None = None
         if before is not None:
-            self._thread = threading.Thread(target=self._work, args=(look, before), name="specviz counters", daemon=True)
+            self._thread = threading.Thread(target=self._work, args=(read, before), name="specviz counters", daemon=True)
             self._thread.start()
 
     def __enter__(self) -> Sampler:
@@ -125,12 +125,12 @@ class Sampler:
         if self._thread:
             self._thread.join(CONNECT_SECONDS)
 
-    def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
+    def _work(self, read: Callable[[], Counters | None], before: Counters) -> None:
         """Sample until the server stops answering, and once more at the end. Only changed counts are stored."""
         over = False
         while not over and len(self.samples) < MOST_SAMPLES:
             over = self._over.wait(SAMPLE_SECONDS)
-            if (now := look()) is None:
+            if (now := read()) is None:
                 return
             counts = now.since(before)
             if counts.drafts > (self.samples[-1].drafts if self.samples else 0):

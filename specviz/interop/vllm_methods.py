@@ -40,9 +40,9 @@ SUFFIX_DEPTH = 64
 
 _DRAWN = "Tokens are sampled: both engines sample the same distribution with different random numbers, so the texts differ."
 REASONS: dict[str, str] = {
-    name: reason["why"]
-    for reason in tomllib.loads((ASSETS / "vllm.toml").read_text("utf-8"))["reasons"]
-    for name in reason["methods"]
+    name: entry["reason"]
+    for entry in tomllib.loads((ASSETS / "vllm.toml").read_text("utf-8"))["reasons"]
+    for name in entry["methods"]
 }
 """Reason why vLLM 0.32 cannot run a method, by method; image methods have another."""
 _TREE = REASONS["eagle2"]

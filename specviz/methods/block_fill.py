@@ -45,8 +45,8 @@ def block_drafter(
     acceptance: Any = parts.Match() if match or parameters.tree == "best_first" else parts.Rejection()
     costs = tree_costs(resources, None, 1, once=True)
     if chained:
-        pays = None if parameters.nodes or threshold else costs
-        controller: Any = parts.BlockChain(drafter, threshold, pays, ranked=match)
+        policy = None if parameters.nodes or threshold else costs
+        controller: Any = parts.BlockChain(drafter, threshold, policy, ranked=match)
         return parts.Composition(controller, acceptance, taps, kind)
     if parameters.tree == "best_first":
         return parts.Composition(parts.BestFirst(drafter, parameters.nodes or costs), acceptance, taps, kind)

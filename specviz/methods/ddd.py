@@ -98,16 +98,16 @@ class CalibratedDepth:
         return tokens / len(self.rounds), forwards / len(self.rounds)
 
     def threshold_that_pays(
-        self, pays: parts.SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
+        self, policy: parts.SpeedupPolicy, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> float:  # fmt: skip
         """Return the threshold with the most tokens per unit of time on this machine; ties go to the highest threshold.
 
         For ``depth``, ``levels``, ``nodes`` and ``ahead`` see :meth:`brings`.
         """
-        verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
+        verified, best = policy.cost[min(nodes or round(self.nodes), len(policy.cost) - 1)], (0.0, 0.0)
         for threshold in CANDIDATES:
             tokens, forwards = self.brings(threshold, depth, levels, nodes, ahead)
-            best = max(best, (float(tokens / (verified + forwards * pays.forward)), threshold))
+            best = max(best, (float(tokens / (verified + forwards * policy.forward)), threshold))
         return best[1]
 
     def below(self, threshold: float) -> tuple[float, ...]:
@@ -167,15 +167,15 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     size = parameters.nodes if costs is None else parameters.nodes or costs
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones.
-    cooled = 0.0 if warnings or parameters.threshold == "paper" else parts.MIN_CONFIDENCE_TEMPERATURE
-    builder = parts.Dynamic(parameters.depth, parameters.width, size, stop, cooled)
+    temperature_floor = 0.0 if warnings or parameters.threshold == "paper" else parts.MIN_CONFIDENCE_TEMPERATURE
+    builder = parts.Dynamic(parameters.depth, parameters.width, size, stop, temperature_floor)
     return parts.single_drafter(
         parts.FeatureDrafter(network), builder, parts.Match(), network.config.taps, parameters.drafter, warnings
     )
 
 
 def _stop(
-    parameters: Parameters, resources: parts.MethodResources, costs: parts.SpeedupMaximising | None
+    parameters: Parameters, resources: parts.MethodResources, costs: parts.SpeedupPolicy | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
     """Return the stop rule, and warnings for the user."""
     below: tuple[float, ...] = ()

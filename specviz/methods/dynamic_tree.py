@@ -68,28 +68,28 @@ def tree_costs(
 
 def dynamic_tree(
     size: TreeSize, resources: parts.MethodResources, network: Any, kind: str, profile: str, default_depth: int,
-    drawn: bool = False,
+    sampled: bool = False,
 ) -> parts.TreeBuilder[parts.FeatureDrafter]:  # fmt: skip
     """Return a tree builder for ``network``, drafter heads of this ``kind``.
 
     ``profile``: calibration file that replaces a depth of 0, if made for these heads, this width and this target.
-    ``default_depth``: replacement otherwise. ``drawn``: at temperatures above 0, build trees of sampled tokens.
+    ``default_depth``: replacement otherwise. ``sampled``: at temperatures above 0, build trees of sampled tokens.
     """
     rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
-    if drawn and not resources.warp.greedy:
+    if sampled and not resources.warp.greedy:
         nodes = size.nodes or tree_costs(resources, network, rows)
         return parts.SampledDynamicTree(size.depth or default_depth, size.width, nodes)
     if size.depth and size.nodes:
         return parts.Dynamic(size.depth, size.width, size.nodes)
-    pays = tree_costs(resources, network, size.width * rows)
+    policy = tree_costs(resources, network, size.width * rows)
     if size.depth:
-        return parts.Dynamic(size.depth, size.width, pays)
+        return parts.Dynamic(size.depth, size.width, policy)
     known = parts.DepthProfile.load(resources.tree_file(profile))
     made_for = (known.drafter, known.target, known.width)
     depth = TreeDepth(default_depth)
     if resources.uses_shipped_weights and made_for == (kind, resources.target.name, size.width):
-        depth = parts.depth_that_pays(known, pays.now(), resources.warp.temperature, size.nodes)
-    return parts.Dynamic(depth.levels, size.width, size.nodes or pays, chosen=depth)
+        depth = parts.fastest_depth(known, policy.now(), resources.warp.temperature, size.nodes)
+    return parts.Dynamic(depth.levels, size.width, size.nodes or policy, chosen=depth)
 
 
 def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int = 1) -> parts.Dynamic:
@@ -102,8 +102,8 @@ def eagle_heads(
 ) -> parts.Composition:
     """Compose EAGLE heads of this ``kind``, with the tree and acceptance rule of ``parameters``."""
     network, acceptance = resources.drafter_weights(kind), acceptance_of(parameters.rule)
-    drawn = parameters.rule == "without_replacement"
-    builder = dynamic_tree(parameters, resources, network, kind, profile, default_depth, drawn)
+    sampled = parameters.rule == "without_replacement"
+    builder = dynamic_tree(parameters, resources, network, kind, profile, default_depth, sampled)
     if resources.picture is None:
         drafter = parts.feature_drafter(network, resources.guidance)
         return parts.single_drafter(drafter, builder, acceptance, network.config.taps, kind)

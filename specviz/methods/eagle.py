@@ -46,5 +46,5 @@ def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.Tr
     if parameters.tree == "published" or resources.grid is not None:  # the other tree was fitted on text
         return parts.published_tree("eagle")
     tree = parts.CalibratedTree.load(resources.tree_file("eagle"))
-    pays = tree_costs(resources, None, 1).now()
-    return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))
+    policy = tree_costs(resources, None, 1).now()
+    return tree.best(max(2, policy.fixed([len(path) for path in tree.paths], tree.probability)))

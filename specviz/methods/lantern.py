@@ -105,9 +105,9 @@ def static_tree(name: str, resources: parts.MethodResources, network: Any) -> pa
     """
     shapes = {key: parts.published_tree(tree) for key, tree in TREES.items()}
     if name == "fitted":
-        pays = tree_costs(
+        policy = tree_costs(
             resources, network, 8 if resources.guidance is None else 16
         ).now()  # approximate number of rows of a level in the 25-node tree
-        costs = {key: pays.cost[len(shape) - 1] + (len(shape.levels) - 1) * pays.forward for key, shape in shapes.items()}
+        costs = {key: policy.cost[len(shape) - 1] + (len(shape.levels) - 1) * policy.forward for key, shape in shapes.items()}
         name = max(shapes, key=lambda key: ACCEPTED[key] / float(costs[key]))
     return shapes[name]

@@ -22,8 +22,8 @@ from specviz.drafting.runtimes.visual_context import Layout, TextAlone, with_pic
 from specviz.drafting.trees.best_first import BestFirst
 from specviz.drafting.trees.block_chain import BlockChain
 from specviz.drafting.trees.calibrated import CalibratedTree, load_all
-from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
-from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, CurrentCosts, Dynamic, SpeedupMaximising, ahead_on
+from specviz.drafting.trees.depth_profile import DepthProfile, fastest_depth
+from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, CurrentCosts, Dynamic, SpeedupPolicy, ahead_on
 from specviz.drafting.trees.retrieved import ChainBuilder, Retrieved, RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, Product, plain
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.engine.stop import heed
 from specviz.errors import ModelUnavailable
 from specviz.models.device import cpu_has_bfloat16
@@ -101,9 +101,9 @@ def computes(layout: Layout, dtype: torch.dtype, device: torch.device, apart: fl
     return near and all(torch.allclose(whole[: len(part)], part, rtol=1e-2, atol=1e-2) for part in parts)
 
 
-def layout_for(network: Network | FeatureHead) -> Layout:
+def layout_for(network: Network | PublishedEagleHead) -> Layout:
     """Return oneDNN's layout if it pays off for the network, else the plain layout."""
-    weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
+    weights = network.tensors.values() if isinstance(network, PublishedEagleHead) else network.parameters()
     return PackedLinear if packs(next(iter(weights))) else plain
 
 

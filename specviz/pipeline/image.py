@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
@@ -116,11 +116,11 @@ class DrawingResources(ImageResources):
     scale: float
     progress: Progress
 
-    def drafter_weights(self, kind: str) -> FeatureRuntime:
+    def drafter_weights(self, kind: str) -> EagleRuntime:
         """Return the drafter's runtime on this machine. In the drafter's vocabulary, the codes come first."""
         loaded = self.loaded
 
-        def drafter() -> FeatureRuntime:
+        def drafter() -> EagleRuntime:
             if self.draft_name:
                 head = published_head(kind, self.draft_name, loaded, self.progress)
                 return head.runtime(layout_for(head))

@@ -75,7 +75,7 @@ def stream(
                 cancel.begin()
                 composition = prepared.compose()
         except Interrupted:
-            raise Stopped(cancel.why or NOTHING_RUN) from None
+            raise Stopped(cancel.reason or NOTHING_RUN) from None
         try:
             warm_up = prepared.method.warm_up
             warning = warm_up(prepared, cancel, progress) if warm_up else ""
@@ -93,8 +93,8 @@ def stream(
             if alone := baseline(prepared, end, cancel):
                 metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
                 yield end.replace(baseline=alone, metrics=metrics, busy=threads.caveat)
-            elif cancel.why:
-                left_out = f"{cancel.why} That left no time for the baseline."
+            elif cancel.reason:
+                left_out = f"{cancel.reason} That left no time for the baseline."
                 yield end.replace(message=f"{end.message} {left_out}".lstrip(), busy=threads.caveat)
         finally:
             if prepared.costs:

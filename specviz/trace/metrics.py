@@ -25,7 +25,7 @@ EQUAL_RULES = ("none", "greedy", "match")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SpeedComparison:
     """Speed of a run relative to the autoregressive run. ``speedup`` is the ratio of the times per token."""
 
     speedup: float
@@ -37,17 +37,17 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, without a full stop."""
+        """The comparison in words, without a full stop."""
         if self.word == "level":
             return f"About as fast as one token at a time ({self.speedup:.2f}×)"
         how = "as fast as" if self.word == "faster" else "the speed of"
         return f"{self.speedup:.2f}× {how} one token at a time"
 
 
-def verdict(trace: Trace) -> Verdict | None:
-    """Return the verdict on a run, or None without a timed autoregressive run, or if the run has no time or no tokens."""
+def compared_speed(trace: Trace) -> SpeedComparison | None:
+    """Return a run's speed comparison, or None if the run or its autoregressive run has no time or no tokens."""
     found = speedup(trace.steps, trace.baseline)
-    return None if found is None else Verdict(found)
+    return None if found is None else SpeedComparison(found)
 
 
 def speedup(steps: Sequence[Step], baseline: Baseline | None) -> float | None:

@@ -260,14 +260,14 @@ class Decoder:
         visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
         config = self._base.config
-        usual, config._attn_implementation = config._attn_implementation, _ATTENTION
+        attention, config._attn_implementation = config._attn_implementation, _ATTENTION
         try:
             passed = self._base(
                 inputs_embeds=embedded, attention_mask=mask, position_ids=places, use_cache=True, **{CACHE_ARGUMENT: self._slots},
                 output_hidden_states=sorted(set(self._taps)) or False,
             )  # fmt: skip
         finally:
-            config._attn_implementation = usual
+            config._attn_implementation = attention
         if self._taps:
             stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
             self._features[rows[:, None], places] = stacked.clamp(-LARGEST, LARGEST).half()

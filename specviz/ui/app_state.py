@@ -24,7 +24,7 @@ from specviz.ui.archive import Archive, Gallery, Result
 from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
 from specviz.ui.shared_runs import SharedRuns
 from specviz.ui.stream.engine import Stream, borrowed, local, with_servers
-from specviz.ui.stream.live import Live, RunQueue
+from specviz.ui.stream.live import RunQueue, RunStream
 from specviz.ui.stream.sse import EventStreams
 
 LOOK_SECONDS = 120
@@ -32,10 +32,10 @@ LOOK_SECONDS = 120
 TIERS = {"graph": "captured graphs", "eager": "eager passes"}
 FAILED = "PyTorch cannot be started on this machine, so only recorded runs are available. See the app's log for the reason."
 
-Look = Callable[[str], Mapping[str, Any]]
+Detect = Callable[[str], Mapping[str, Any]]
 
 
-def looked(device: str) -> Mapping[str, Any]:
+def detect(device: str) -> Mapping[str, Any]:
     """Return the result of :func:`specviz.models.device.describe`, run in a subprocess.
 
     Raises OSError if the subprocess fails, ValueError for invalid output, and TimeoutExpired.
@@ -63,8 +63,8 @@ class Hardware:
     """Description of the hardware, detected on first use. On a ZeroGPU Space, nothing is detected. ``took``: seconds of recent
     runs, whose median is added."""
 
-    def __init__(self, settings: Settings, look: Look = looked, took: Collection[float] = ()) -> None:
-        self._device, self._look, self._lock = settings.device, look, threading.Lock()
+    def __init__(self, settings: Settings, detector: Detect = detect, took: Collection[float] = ()) -> None:
+        self._device, self._detect, self._lock = settings.device, detector, threading.Lock()
         self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s." if settings.zero_gpu else ""
         self._took = took
 
@@ -73,7 +73,7 @@ class Hardware:
         with self._lock:
             if not self._said:
                 try:
-                    self._said = sentence(self._look(self._device))
+                    self._said = sentence(self._detect(self._device))
                 except (OSError, ValueError, subprocess.SubprocessError):
                     logging.getLogger(__name__).exception("the hardware check failed")
                     self._said = FAILED
@@ -87,7 +87,7 @@ class AppState:
 
     settings: Settings
     archive: Archive
-    live: Live
+    live: RunStream
     pages: PageSessions
     presence: Presence
     hardware: Hardware
@@ -103,12 +103,12 @@ class AppState:
             self.live.seconds = most_seconds(self.settings)
 
 
-def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
-    """Build the app's state. ``stream`` and ``look`` replace the engine and the hardware detection in tests."""
+def make(settings: Settings, stream: Stream | None = None, detector: Detect = detect) -> AppState:
+    """Build the app's state. ``stream`` and ``detector`` replace the engine and the hardware detection in tests."""
     store, took = TraceStore(), deque[float](maxlen=9)
     engine = with_servers(stream or (borrowed(took) if settings.zero_gpu else local), settings.servers)
-    live = Live(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
+    live = RunStream(engine, RunQueue(settings.max_waiting), EventStreams(store), most_seconds(settings), settings.max_preparing)
     presence = Presence(settings.proxied)
     archive = Archive(Gallery(settings.traces), store, shared=SharedRuns(store, cache_folder() / "shared", settings.share_days))
     pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
-    return AppState(settings, archive, live, pages, presence, Hardware(settings, look, took))
+    return AppState(settings, archive, live, pages, presence, Hardware(settings, detector, took))

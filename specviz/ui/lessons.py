@@ -242,7 +242,7 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
         "tokens": str(sum(len(step.emitted) for step in trace.steps)),
         "budget": str(trace.run.max_new_tokens),
         "tau": _number(metrics.tau(trace.steps)),
-        "speedup": _number(verdict.speedup if (verdict := metrics.verdict(trace)) else None),
+        "speedup": _number(verdict.speedup if (verdict := metrics.compared_speed(trace)) else None),
         "predicted": _number(end.get("predicted_speedup")),
         "nodes": f"{fmean(sizes or [0]):.0f}",
         "fewest": str(min(filter(None, sizes), default=0)),

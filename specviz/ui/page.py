@@ -98,7 +98,7 @@ async def preview(archive: Archive, scope: Scope, owner: str) -> str:
     speed = known.end and known.end.metrics.get("speedup")
     texts = {
         "title": f"{known.run.title} on {known.run.target}",
-        "text": (f"{metrics.Verdict(speed).sentence}. " if speed else "") + f"“{known.run.prompt[:200]}”",
+        "text": (f"{metrics.SpeedComparison(speed).sentence}. " if speed else "") + f"“{known.run.prompt[:200]}”",
         "image": f"{forwarded}://{host}{scope.get('root_path', '')}/{downloads.PATH}?{query}",
     }
     return PREVIEW.format_map({part: escape(words) for part, words in texts.items()})

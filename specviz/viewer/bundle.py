@@ -48,9 +48,9 @@ def style() -> str:
     """Return the style sheet, with the palette's colours and fonts as CSS variables."""
     light, names = colours(palette.LIGHT, STYLES), {role: name for name, role in STYLES["variables"].items()}
     edges = ""  # edges of the step tree
-    for status, look in list(palette.LOOKS.items())[1:]:  # without the root, which has no edge
-        dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
-        edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n"
+    for status, style in list(palette.LOOKS.items())[1:]:  # without the root, which has no edge
+        dash = "" if style.dash == "none" else f";stroke-dasharray:{style.dash}"
+        edges += f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[style.line]});stroke-width:{style.width}{dash}}}\n"
     return (
         rule(".specviz", light | {"mono": palette.MONO, "sans": palette.SANS})
         + rule(".dark .specviz", colours(palette.DARK, STYLES))

@@ -13,7 +13,7 @@ import torch
 from specviz import prompts
 from specviz.bench import kit, lengths, runner, suites
 from specviz.bench.calibrate.replay import MatchedRanks, Text, replay_recycling, replay_stand
-from specviz.bench.kit import Arm, Bencher, Sample, Samples, held_bytes
+from specviz.bench.kit import Bencher, Sample, Samples, Variant, held_bytes
 from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.bench.runner import run_suite
 from specviz.bench.suites import COLUMNS, SYSTEMS, Suite, Versus
@@ -64,10 +64,10 @@ EVERY = [*(suite for several in suites.SUITES.values() for suite in several), *l
 
 @pytest.mark.parametrize("suite", EVERY, ids=lambda suite: suite.title)
 def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite):
-    labels = [arm.label for arm in suite.arms]
+    labels = [variant.label for variant in suite.variants]
     assert len(set(labels)) == len(labels) and set(suite.columns) <= set(COLUMNS)
-    for arm in suite.arms:
-        build(all_methods()[arm.method].parameters, dict(arm.parameters), arm.method)
+    for variant in suite.variants:
+        build(all_methods()[variant.method].parameters, dict(variant.parameters), variant.method)
     assert all({one.first, one.second} <= set(labels) and one.column in suites.VALUES for one in suite.versus)
     assert all(set(goals) <= set(labels) and column in suites.VALUES for column, goals in suite.goals.items())
     assert set(suite.fastest) <= {f"{one:g}" for one in suite.temperatures}
@@ -77,7 +77,7 @@ def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite):
 
 
 def test_every_method_is_measured_and_every_system_is_a_method():
-    measured = {arm.method for suite in suites.SUITES["all"] for arm in suite.arms}
+    measured = {variant.method for suite in suites.SUITES["all"] for variant in suite.variants}
     ours = {name for name, method in all_methods().items() if method.modality}  # others want heads from elsewhere
     assert measured == ours - {"autoregressive"} and len(set(SYSTEMS)) == 18 and set(SYSTEMS) <= measured
 
@@ -88,9 +88,9 @@ def gathered(*_: Any, **__: Any) -> Samples:
 
 def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypatch):
     monkeypatch.setattr(suites, "gather", gathered)
-    arms = (Arm("a", "eagle2"), Arm("b", "eagle"), Arm("c", "gto"))
+    variants = (Variant("a", "eagle2"), Variant("b", "eagle"), Variant("c", "gto"))
     suite = Suite(
-        "try", lambda bench, quick: {"chat": ("Hello",)}, arms, tuple(COLUMNS), (0.0,), goals={"τ": {"a": 3.0}},
+        "try", lambda bench, quick: {"chat": ("Hello",)}, variants, tuple(COLUMNS), (0.0,), goals={"τ": {"a": 3.0}},
         versus=(Versus("first over second", "a", "b", "speed-up"),), fastest={"0": {"speed-up": 2.0}},
     )  # fmt: skip
     report = Report("try", {})
@@ -100,7 +100,7 @@ def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypat
     assert rows["c, T = 0"].value is None and rows["c, T = 0"].detail == "There is no c here."
     assert rows["speed-up: first over second, T = 0"].value == pytest.approx(2.0)
     assert "higher on 2, lower on 0 of 2" in rows["speed-up: first over second, T = 0"].detail
-    assert rows["the fastest exact arm: speed-up, T = 0"].detail == "a" and "| a |" in report.as_table()
+    assert rows["the fastest exact variant: speed-up, T = 0"].detail == "a" and "| a |" in report.as_table()
     only = Report("try", {})
     suite.run(only, "tiny", ("eagle",))
     assert [row.name for row in only.rows if row.cells] == ["b, T = 0"]
@@ -111,11 +111,11 @@ def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should():
     def tries(bench, quick):
         return dict.fromkeys(("1st", "2nd"), ("one, two, three, one, two, three, one",))
 
-    suite = Suite("memory", tries, (Arm("suffix_decoding", "suffix_decoding"), Arm("stree", "stree")),
+    suite = Suite("memory", tries, (Variant("suffix_decoding", "suffix_decoding"), Variant("stree", "stree")),
                   ("τ", "same text as target"), target="hybrid-small", tokens=24, remember=True)  # fmt: skip
     (samples,) = suite.run(Report("memory", {}), "smollm2-135m-instruct").values()
     first, second = samples.by_kind("suffix_decoding", lambda one: one.tau).values()
-    assert second > first and all(one.same for label in samples.by_arm for one in samples.of(label))
+    assert second > first and all(one.same for label in samples.by_variant for one in samples.of(label))
     assert samples.held_bytes["stree"] > 1e5
 
 

@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.__main__ import main
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.head_writer import write_head
 from tests.support.referee.filled import weight
 from tests.support.tiny.published_heads import parallel_tensors, saved
@@ -39,7 +39,7 @@ def written(folder: Path, target: Path, layout: str = "speculators", **conventio
     how = HeadConventions(**{"taps": TAPS, **conventions})
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, True, how)
     tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
-    return write_head(FeatureHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
+    return write_head(PublishedEagleHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
 
 
 ASKED = ["--tokens", "24", "--depth", "3"]

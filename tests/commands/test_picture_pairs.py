@@ -8,8 +8,8 @@ import transformers as tf
 from PIL import Image
 
 from specviz.__main__ import main
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.head_writer import write_head
 from tests.support.referee.filled import weight
 from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder, text_folder, tokenizer_with
@@ -32,7 +32,7 @@ def head_for(folder: Path, target: Path, layout: str) -> Path:
     embedding = model.get_input_embeddings().weight.detach()
     config = HeadConfig(len(embedding), 48, 48, 4, 2, 12, 40, 1, True, HeadConventions((2, 3, 4)))
     tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
-    write_head(FeatureHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
+    write_head(PublishedEagleHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
     said = json.loads((folder / "config.json").read_text())
     if layout == "speculators":
         said["transformer_layer_config"]["rope_parameters"] = ROPE

@@ -188,7 +188,7 @@ def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at, read, limit):
     def progress(message, share):
         told.append(message)
         if message == stop_at:
-            stop.why = limit
+            stop.reason = limit
             stop.set()
 
     composition = Composition(SingleDrafter(drafter, RootOnly()), Match())

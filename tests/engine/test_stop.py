@@ -26,7 +26,7 @@ def test_a_plain_stop_has_no_reason():
     stop.begin()
     assert not stop.is_set() and not stop.halfway() and stop.has_time_for(1e9)
     stop.set()
-    assert stop.is_set() and stop.halfway() and not stop.has_time_for(0.0) and stop.why == ""
+    assert stop.is_set() and stop.halfway() and not stop.has_time_for(0.0) and stop.reason == ""
 
 
 def test_time_counts_from_the_beginning_of_the_work_and_not_from_before():
@@ -41,7 +41,7 @@ def test_time_counts_from_the_beginning_of_the_work_and_not_from_before():
     clock.now += 2
     assert stop.halfway() and not stop.is_set()
     clock.now += 5
-    assert stop.is_set() and stop.why == "10 s are the most."
+    assert stop.is_set() and stop.reason == "10 s are the most."
 
 
 def test_a_limit_may_shrink_while_the_run_goes_on():
@@ -51,7 +51,7 @@ def test_a_limit_may_shrink_while_the_run_goes_on():
     clock.now += 20
     assert not stop.is_set()
     limit[0] = 5.0
-    assert stop.is_set() and stop.why == "5 s"
+    assert stop.is_set() and stop.reason == "5 s"
     limit[0] = 60.0
     assert stop.is_set(), "what is over stays over"
 
@@ -62,7 +62,7 @@ def test_what_is_known_to_take_too_long_is_not_begun():
     stop.begin()
     clock.now += 6
     assert stop.has_time_for(3.0) and not stop.is_set()
-    assert not stop.has_time_for(5.0) and stop.is_set() and stop.why == "10 s"
+    assert not stop.has_time_for(5.0) and stop.is_set() and stop.reason == "10 s"
 
 
 def test_preparing_has_a_limit_of_its_own_until_the_run_begins():
@@ -77,7 +77,7 @@ def test_preparing_has_a_limit_of_its_own_until_the_run_begins():
     late = Stop(lambda: (10.0, "run"), clock)
     late.prepare(lambda: (5.0, "preparing"))
     clock.now += 6
-    assert late.is_set() and late.why == "preparing"
+    assert late.is_set() and late.reason == "preparing"
 
 
 def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads():

@@ -11,7 +11,7 @@ import torch
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.drafting.trees.block_chain import BlockChain
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.engine.interfaces import Draft
 from specviz.engine.tree import DraftTree, chain
 from tests.support.tiny.networks import block_fill
@@ -28,7 +28,7 @@ CLIFF = (1.0, 0.6, 0.59)
 def controller(speeds: Sequence[float], target: Any = None) -> BlockChain:
     """A chain of two slots on a machine of these speeds."""
     network = block_fill(target or tiny_target(), "dspark").runtime()
-    return BlockChain(FillDrafter(network, 2), pays=SpeedupMaximising(1 / numpy.array(speeds), 0.0))
+    return BlockChain(FillDrafter(network, 2), policy=SpeedupPolicy(1 / numpy.array(speeds), 0.0))
 
 
 def rates(draft: Draft) -> list[float]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventions
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -84,7 +84,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def published(case: str, target: TextTarget) -> FeatureRuntime:
+def published(case: str, target: TextTarget) -> EagleRuntime:
     """A random head under conventions of others, on this target."""
     settings = dict(PUBLISHED[case])
     model, taps = target.model, (1, 1, 0) if settings["wide"] else (target.model.config.num_hidden_layers,)
@@ -98,7 +98,9 @@ def published(case: str, target: TextTarget) -> FeatureRuntime:
         name: ("norm" in name and name.endswith("weight")) + 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64)
         for name, shape in config.shapes().items()
     }
-    return FeatureHead(config, {name: value.to(embedding) for name, value in tensors.items()}, embedding, head, None).runtime()
+    return PublishedEagleHead(
+        config, {name: value.to(embedding) for name, value in tensors.items()}, embedding, head, None
+    ).runtime()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees import sampled_dynamic
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Draft
@@ -62,7 +62,7 @@ def every_draft(world: World, builder: SampledDynamicTree, monkeypatch: pytest.M
 BUILDERS = {
     "small": SampledDynamicTree(2, 2, 4),
     "wide": SampledDynamicTree(2, 3, 6),
-    "paying": SampledDynamicTree(2, 2, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
+    "paying": SampledDynamicTree(2, 2, SpeedupPolicy.on(CostCurve((1, 8), (10.0, 14.0)))),
 }
 
 

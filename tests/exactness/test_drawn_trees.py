@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
@@ -23,7 +23,7 @@ SHAPE = shape_from_counts([[3], [2, 1]])
 WARPS = {"plain": Warp(1.0), "cool": Warp(0.6), "nucleus": Warp(1.4, top_p=0.95)}
 
 
-def network_for(target: TextTarget, kind: str) -> FeatureNet:
+def network_for(target: TextTarget, kind: str) -> EagleHead:
     """An untrained network that is in doubt: distributions of nearly 0 and 1 would cost the sums below their digits."""
     network = tiny_net(target.model, kind == "wide")
     network.head = network.head * (0.5 if kind == "wide" else 0.05)
@@ -68,10 +68,10 @@ def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn
 @pytest.mark.slow
 def test_whole_runs_keep_the_distribution_too():
     target = tiny_target(vocab=VOCAB)
-    stepper = network_for(target, "narrow").runtime()
+    runtime = network_for(target, "narrow").runtime()
 
     def composed():
-        drafter = FeatureDrafter(stepper, target.context_length)
-        return Composition(SingleDrafter(drafter, Sampled(SHAPE)), Rejection(), stepper.config.taps)
+        drafter = FeatureDrafter(runtime, target.context_length)
+        return Composition(SingleDrafter(drafter, Sampled(SHAPE)), Rejection(), runtime.config.taps)
 
     assert keeps_distribution(target, composed, 500)

@@ -17,7 +17,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
-from specviz.methods.easyspec.layer_parallel import FusedFuzzy, GroupedDrafter, GroupedStepper, SmallFuzzy, grouped_model
+from specviz.methods.easyspec.layer_parallel import FusedFuzzy, GroupedDrafter, GroupedRuntime, SmallFuzzy, grouped_model
 from specviz.methods.registry import get
 from specviz.models.heads.intermediate_models import lean_copy
 from specviz.targets.text import TextTarget
@@ -88,14 +88,14 @@ def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
 @pytest.mark.parametrize("group", [1, 2])
 def test_the_small_models_groups_are_what_its_blocks_give(group, fixed):
     model = small(tiny_target())
-    stepper = GroupedStepper(model, group)
+    runtime = GroupedRuntime(model, group)
     with torch.inference_mode():
-        whole = SmallFuzzy(model, 100, fixed, (stepper, stepper)).chain(PROMPT, 9).ask()
-        levels = SmallFuzzy(model, 100, fixed, (stepper, stepper)).chain(PROMPT[:-3], 9)
+        whole = SmallFuzzy(model, 100, fixed, (runtime, runtime)).chain(PROMPT, 9).ask()
+        levels = SmallFuzzy(model, 100, fixed, (runtime, runtime)).chain(PROMPT[:-3], 9)
         levels.ask()
         for token in PROMPT[-3:]:
             single = levels.ask(torch.tensor([token]), torch.tensor([0]))
-    assert torch.allclose(whole[0], stepwise(model, stepper.spans, PROMPT), atol=1e-9)
+    assert torch.allclose(whole[0], stepwise(model, runtime.spans, PROMPT), atol=1e-9)
     assert torch.allclose(single, whole, atol=1e-9), "token by token the same"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.hybrid import HybridTarget, causal_target
@@ -22,7 +22,7 @@ class World:
     def __init__(self, kind, folder):
         one, self.kind = made(kind), kind
         self.target = causal_target(one.model, "tiny", ())
-        self.network = FeatureRuntime(read("eagle", open_repository(str(stored(folder, one))), one.fit))
+        self.network = EagleRuntime(read("eagle", open_repository(str(stored(folder, one))), one.fit))
 
     def compose(self, name, values, warp):
         parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)

@@ -9,7 +9,7 @@ from specviz import figures
 from specviz.figures.explain import Term, bottleneck, explain
 from specviz.trace import metrics, store
 from specviz.trace.schema import Nanoseconds, Step, Trace
-from specviz.ui.widgets.panels import why
+from specviz.ui.widgets.panels import speed_explanation
 from tests.support.traces.made import MS, SILENT, TREE, trace
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
@@ -92,5 +92,5 @@ def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them():
     found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
     assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
     assert found["predicted"].value == pytest.approx(found["measured"].value, rel=0.05)
-    made = [figures.speed_explained(one).data[0].y[0], why(one)]
+    made = [figures.speed_explained(one).data[0].y[0], speed_explanation(one)]
     assert all("a step ÷ its passes" in said for said in made)

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
+from specviz.inspection.diagnosis import advice, judge
 from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.passages import Passage
 from specviz.inspection.readings import required_layers
-from specviz.inspection.verdict import advice, judge
 from tests.support.tiny.foreseen import LAYERS, VOCAB, block, blocks, head, paired, passages, target
 
 DEPTH = 4
-Break = Callable[[FeatureHead], FeatureHead]
+Break = Callable[[PublishedEagleHead], PublishedEagleHead]
 GPT_J = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
 
 
-def interleaved(made: FeatureHead) -> FeatureHead:
+def interleaved(made: PublishedEagleHead) -> PublishedEagleHead:
     """Queries and keys laid out as another library rotates them."""
     tensors = dict(made.tensors)
     for part in "qk":
@@ -31,7 +31,7 @@ def interleaved(made: FeatureHead) -> FeatureHead:
     return replace(made, tensors=tensors)
 
 
-def swapped(made: FeatureHead) -> FeatureHead:
+def swapped(made: PublishedEagleHead) -> PublishedEagleHead:
     tensors = dict(made.tensors)
     for part in "qkv":
         name = f"layers.0.self_attn.{part}_proj.weight"
@@ -39,7 +39,7 @@ def swapped(made: FeatureHead) -> FeatureHead:
     return replace(made, tensors=tensors)
 
 
-def scaled(made: FeatureHead) -> FeatureHead:
+def scaled(made: PublishedEagleHead) -> PublishedEagleHead:
     """A head whose final norm is that of another model."""
     return replace(made, tensors={**made.tensors, "norm.weight": made.tensors["norm.weight"].flip(0) ** 3})
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from specviz.inspection.diagnosis import advice, judge
 from specviz.inspection.forced import Reading
 from specviz.inspection.passages import open_target, passages
 from specviz.inspection.readings import required_layers
-from specviz.inspection.verdict import advice, judge
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.heads import fit_of, load_heads
 from specviz.models.heads.published import read

@@ -9,7 +9,7 @@ from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.interop import client
 from specviz.interop.client import BrokenOff, Cancelled, Client, address
-from specviz.interop.server import Answer, Server, look
+from specviz.interop.server import Answer, Server, identify
 from specviz.pipeline.request import Request
 from specviz.trace.schema import End, Run
 from tests.support.fakes.rude_server import HEAD, MANNERS, serving
@@ -84,7 +84,7 @@ def test_a_stop_ends_every_other_exchange_too(path):
         threading.Timer(0.3, cancel.set).start()
         if path == b"GET /v1/models":
             with pytest.raises(Cancelled):
-                look(url, cancel=cancel)
+                identify(url, cancel=cancel)
         else:
             assert ended(url, cancel)
 
@@ -132,6 +132,6 @@ def test_no_redirection_and_no_proxy_is_followed(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with serving(elsewhere, b"GET ") as url, pytest.raises(BadInput, match="status 302"):
-        look(url)
+        identify(url)
     with pytest.raises(BadInput, match="a header may not contain"):
         Client("http://host", key="a\r\nHost: b")

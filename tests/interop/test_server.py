@@ -8,7 +8,7 @@ import pytest
 from specviz.__main__ import main
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
-from specviz.interop.server import Answer, look
+from specviz.interop.server import Answer, identify
 from specviz.interop.server_counters import Counters, counters, read_counters, with_samples
 from specviz.pipeline.request import Request
 from specviz.trace import metrics, store
@@ -34,7 +34,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="1"}} {}
 def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trace, End]:
     """What an answer brought, and its trace with the end."""
     with serving(script) as url:
-        answer = Answer(look(url), Request("autoregressive", "Why is the sky blue?", **asked))
+        answer = Answer(identify(url), Request("autoregressive", "Why is the sky blue?", **asked))
         events = list(answer.events())
     assert answer.trace is not None and answer.trace.end is not None
     text = store.text(answer.trace)
@@ -97,7 +97,7 @@ def test_a_server_that_dies_leaves_a_readable_trace_and_a_sentence():
 def test_who_stops_keeps_what_came():
     cancel = Stop()
     with serving(Script(VLLM)) as url:
-        answer = Answer(look(url), Request("autoregressive", "Why?"), cancel)
+        answer = Answer(identify(url), Request("autoregressive", "Why?"), cancel)
         for event in answer.events():
             if isinstance(event, Step):
                 cancel.set()
@@ -107,11 +107,11 @@ def test_who_stops_keeps_what_came():
 
 def test_what_is_wrong_is_said_with_a_way_out():
     with pytest.raises(BadInput, match="Is the server running"):
-        look("http://127.0.0.1:9")
+        identify("http://127.0.0.1:9")
     with serving(Script([], status=404)) as url, pytest.raises(BadInput, match="status 404, no such model"):
-        list(Answer(look(url), Request("autoregressive", "Why?")).events())
+        list(Answer(identify(url), Request("autoregressive", "Why?")).events())
     with serving(Script([])) as url, pytest.raises(BadInput, match="without a token"):
-        list(Answer(look(url), Request("autoregressive", "Why?")).events())
+        list(Answer(identify(url), Request("autoregressive", "Why?")).events())
 
 
 def test_counters_are_read_and_subtracted():
@@ -172,10 +172,10 @@ def test_a_server_that_refuses_log_probabilities_is_asked_without():
 def test_a_missing_key_is_named_and_a_given_one_is_sent():
     with serving(Script(VLLM, key="sesame")) as url:
         with pytest.raises(BadInput, match="add --key"):
-            look(url)
+            identify(url)
         with pytest.raises(BadInput, match="refuses this key"):
-            look(url, "wrong")
-        assert look(url, "sesame").kind == "vllm"
+            identify(url, "wrong")
+        assert identify(url, "sesame").kind == "vllm"
 
 
 def test_a_place_that_no_draft_has_takes_no_memory():

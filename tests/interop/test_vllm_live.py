@@ -20,7 +20,7 @@ import pytest
 from specviz.__main__ import main
 from specviz.errors import BadInput
 from specviz.interop import client
-from specviz.interop.server import Answer, Server, look
+from specviz.interop.server import Answer, Server, identify
 from specviz.interop.server_counters import Counters, counters
 from specviz.interop.vllm_plugin.labels import DRAFTER
 from specviz.pipeline.request import Request
@@ -95,7 +95,7 @@ def _answering(url: str, process: subprocess.Popen[bytes], folder: Path) -> Serv
     waiting = threading.Event()
     while time.monotonic() < until and process.poll() is None:
         try:
-            return look(url)
+            return identify(url)
         except BadInput:
             waiting.wait(1.0)
     raise AssertionError((folder / "server.log").read_text()[-3000:])

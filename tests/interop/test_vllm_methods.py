@@ -10,7 +10,7 @@ import pytest
 
 from specviz.__main__ import main
 from specviz.errors import BadInput
-from specviz.interop.server import look
+from specviz.interop.server import identify
 from specviz.interop.vllm_methods import CLASS, REASONS, SUFFIX_DEPTH, Known, compared, expressed, known
 from specviz.interop.vllm_plugin.labels import DRAFTER, INFO
 from specviz.methods.registry import all_methods
@@ -71,7 +71,7 @@ def test_what_vllms_own_lookup_cannot_do_is_done_by_ours_there():
 
 def test_a_server_is_known_by_the_plugin_or_by_its_counters():
     with serving(Script([], metrics=[LINE.format("ngram", "", 5)])) as url:
-        found = known(look(url))
+        found = known(identify(url))
     assert found.source == "the plugin" and found.settings["num_speculative_tokens"] == "5"
     match = compared(serving_of("prompt_lookup", parameters=NGRAM), found)
     assert len(match.same) == 4 and not match.different and not match.unknown
@@ -80,7 +80,7 @@ def test_a_server_is_known_by_the_plugin_or_by_its_counters():
     )
     told = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{}"}} 0\n'
     with serving(Script([], metrics=["".join(told.format(place) for place in range(5))])) as url:
-        found = known(look(url))
+        found = known(identify(url))
     match = compared(serving_of("prompt_lookup", parameters=NGRAM), found)
     assert match.same == ("num_speculative_tokens 5",) and "method" in match.unknown and not match.different
     found = Known({"method": "eagle3", "model": "/heads/mine", "num_speculative_tokens": "4"}, True)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
+from specviz.drafting.trees.dynamic import Dynamic, SpeedupPolicy
 from specviz.errors import BadInput
 from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth
 from tests.support.rounds import context
@@ -114,11 +114,11 @@ def test_the_threshold_is_the_one_that_pays_where_it_runs(forward, asked):
         tokens, forwards = made.brings(threshold, **asked)
         return tokens / (COST[asked.get("nodes") or 10] + forwards * forward)
 
-    found = made.threshold_that_pays(SpeedupMaximising(COST, forward), **asked)
+    found = made.threshold_that_pays(SpeedupPolicy(COST, forward), **asked)
     best = max(map(rate, CANDIDATES))
     assert rate(found) == pytest.approx(best)
     assert all(rate(higher) < best for higher in CANDIDATES if higher > found), "the highest of equals"
-    assert made.threshold_that_pays(SpeedupMaximising(3 * COST, 3 * forward), **asked) == found, "whatever the unit"
+    assert made.threshold_that_pays(SpeedupPolicy(3 * COST, 3 * forward), **asked) == found, "whatever the unit"
 
 
 def test_stopping_early_keeps_what_was_found():

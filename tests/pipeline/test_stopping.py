@@ -11,8 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.engine.cost import measure
 from specviz.engine.stop import Interrupted, stoppable
+from specviz.inspection.diagnosis import judge
 from specviz.inspection.forced import Reading, teacher_force
-from specviz.inspection.verdict import judge
 from specviz.models.cache import exclusive_loading
 from specviz.models.heads.intermediate_models import as_stored, captured_copy, lean_copy
 from specviz.models.hub.catalog import WheelFile

@@ -31,8 +31,8 @@ def entries(session: Any) -> list[tuple[Tensor, Tensor]]:
 def residual(p: Tensor, proposal: Proposal | None, offered: Sequence[int] = ()) -> Residual:
     """The residual at a node with distribution ``p``; without a ``proposal``, the tokens ``offered`` are certain."""
     if proposal is None:
-        proposal, drawn = Proposal(torch.ones(len(offered)), torch.tensor(offered)), False
+        proposal, sampled = Proposal(torch.ones(len(offered)), torch.tensor(offered)), False
     else:
-        drawn = True
+        sampled = True
     at_ids = p if proposal.ids is None else p[proposal.ids]
-    return remaining(p, NodeTable(at_ids, proposal.probability, proposal.ids, None), drawn)
+    return remaining(p, NodeTable(at_ids, proposal.probability, proposal.ids, None), sampled)

@@ -11,7 +11,7 @@ from specviz.acceptance import relaxed
 from specviz.acceptance.relaxed import Limit, Relaxed, nearest_codes, region
 from specviz.acceptance.residual import remaining
 from specviz.acceptance.tree_probabilities import NodeTable
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.engine import cost
 from specviz.engine.cost import CostCurve, PassTimes, best_size
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
@@ -191,7 +191,7 @@ def test_the_draft_length_that_pays_most_is_the_engine_s(node, forward):
     accepts = [RANDOM.uniform(0.2, 0.98, size=10).tolist() for _ in range(30)]
     settings = [SETTING | {"accept": accept, "draft": forward} for accept in accepts]
     found = node(BILL + "return given.map(bill.speedups);", settings)
-    policy = SpeedupMaximising.on(curve, forward=forward)
+    policy = SpeedupPolicy.on(curve, forward=forward)
     for accept, one in zip(accepts, found, strict=True):
         survival = numpy.cumprod(accept)
         assert one["best"] == policy.fixed(range(1, 11), survival.tolist())
@@ -213,7 +213,7 @@ def test_a_run_s_figures_are_those_of_its_metrics(node, seed):
     body = BILL + "const read = feed(); read.accept(given); return bill.ofRun(read.trace);"
     found = node(body, store.text(trace))
     summary = metrics.summarise(trace.steps, "eos", 0, trace.baseline)
-    verdict = metrics.verdict(trace)
+    verdict = metrics.compared_speed(trace)
     assert verdict is not None
     assert found["predicted"] == pytest.approx(summary["predicted_speedup"])
     assert found["measured"] == pytest.approx(verdict.speedup)

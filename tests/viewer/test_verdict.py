@@ -58,7 +58,7 @@ LENGTHS = [against(pace, tokens) for pace in (0.5, 0.96, 1.0, 1.04, 2.37) for to
 def test_python_and_script_come_to_one_verdict(node):
     traces = [*recordings().values(), *LENGTHS]
     for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
-        found, name = metrics.verdict(trace), trace.run.title
+        found, name = metrics.compared_speed(trace), trace.run.title
         assert (said["promise"], said["parting"]) == (metrics.promise(trace), metrics.parting(trace)), name
         if found is None:
             assert said["found"] is None and said["card"] is None and said["results"] == []
@@ -69,9 +69,9 @@ def test_python_and_script_come_to_one_verdict(node):
 
 
 def test_race_card_panel_and_sentence_print_the_same(node):
-    traces = [trace for trace in [*recordings().values(), *LENGTHS] if metrics.verdict(trace)]
+    traces = [trace for trace in [*recordings().values(), *LENGTHS] if metrics.compared_speed(trace)]
     for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
-        found = metrics.verdict(trace)
+        found = metrics.compared_speed(trace)
         number, level = f"{found.speedup:.2f}×", found.word == "level"
         run, alone = said["results"]
         assert number in run and number in said["card"]["label"], trace.run.title
@@ -81,7 +81,9 @@ def test_race_card_panel_and_sentence_print_the_same(node):
         assert said["places"] == {"faster": [1, 2], "slower": [2, 1], "level": [1, 1]}[found.word]
         assert (alone == "level") is level and ("level" in run) is level
         word = {"level": "no faster"}.get(found.word, found.word)
-        assert f"Why {word} " in panels.why(trace) and f"<b>{number}</b> measured" in panels.why(trace)
+        assert f"Why {word} " in panels.speed_explanation(trace) and f"<b>{number}</b> measured" in panels.speed_explanation(
+            trace
+        )
         verdict = next(term for term in explain(trace) if term.name == "verdict")
         assert trace.run.method == "autoregressive" or (verdict.sentence.startswith(found.sentence) and number in found.sentence)
         assert lessons.facts(trace, None)["speedup"] in number

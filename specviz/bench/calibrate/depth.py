@@ -75,7 +75,7 @@ class TreeCollector:
 
     def __init__(self, depth: int, width: int) -> None:
         # as for trees whose size a policy chooses
-        self._builder = Dynamic(depth, width, EVERY, cooled=MIN_CONFIDENCE_TEMPERATURE)
+        self._builder = Dynamic(depth, width, EVERY, temperature_floor=MIN_CONFIDENCE_TEMPERATURE)
         self.trees: list[Draft] = []
 
     def build(self, drafter: Any, context: Context) -> Draft:

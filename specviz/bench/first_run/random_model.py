@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.bench.first_run.sizes import Shape, Sizes
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -40,16 +40,16 @@ def random_llama(shape: Shape, sizes: Sizes) -> Any:
     return model.to(DTYPES[sizes.dtype]).eval().requires_grad_(False)
 
 
-def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
+def random_eagle3(model: Any, shape: Shape) -> EagleHead:
     """Return an EAGLE-3 network for the target: one layer, three hidden states and a draft vocabulary."""
-    config = FeatureConfig(
+    config = EagleConfig(
         vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
         head_size=shape.hidden // shape.heads, inner=shape.inner, taps=(2, shape.layers // 2, shape.layers - 2), wide=True,
     )  # fmt: skip
     embedding, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
     ids = torch.arange(shape.draft_vocab, device=model.device)
     with torch.device(model.device):
-        net = FeatureNet(config, embedding, head, ids)
+        net = EagleHead(config, embedding, head, ids)
     return net.to(model.device, model.dtype).eval().requires_grad_(False)
 
 
@@ -79,7 +79,7 @@ class DictMemory:
 class RandomResources(TextResources):
     """Resources with a random EAGLE-3 drafter and no other weights."""
 
-    net: FeatureNet | None = None
+    net: EagleHead | None = None
 
     def drafter_weights(self, kind: str) -> Any:
         if kind != "eagle3" or self.net is None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, plain
 from specviz.drafting.networks.attention import attend as attend_cached
 from specviz.drafting.networks.decoder_layer import DecoderLayer, projections, unit
-from specviz.drafting.networks.feature_net import FeatureConfig, Layer, Norm, attend
+from specviz.drafting.networks.eagle_head import EagleConfig, Layer, Norm, attend
 from specviz.drafting.networks.network import Network
 
 NOTHING = 1
@@ -32,8 +32,8 @@ NOTHING = 1
 
 
 @dataclass(frozen=True)
-class CrossConfig(FeatureConfig):
-    """Sizes as in :class:`FeatureConfig`, with the defaults of the networks trained here.
+class CrossConfig(EagleConfig):
+    """Sizes as in :class:`EagleConfig`, with the defaults of the networks trained here.
 
     ``taps``: the target's input embeddings (0) and last hidden state. ``keep``: fraction of image tokens kept in training, those
     with the most attention in the target's last layer. The authors' release differs in the position of norms and in row 0.
@@ -55,7 +55,7 @@ class CrossConfig(FeatureConfig):
 class Plain(Layer):
     """Decoder layer over rows."""
 
-    def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
+    def __init__(self, config: EagleConfig, normed: bool = False) -> None:
         super().__init__(config)
         if normed:
             self.input_layernorm = Norm(config.hidden, config.eps)
@@ -74,7 +74,7 @@ class Plain(Layer):
 class Reading(Plain):
     """Gated cross-attention: queries from rows, keys and values from thoughts, queries and keys normalised per head."""
 
-    def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
+    def __init__(self, config: EagleConfig, normed: bool = False) -> None:
         super().__init__(config, normed)
         self.q_norm = Norm(config.head_size, config.eps)
         self.k_norm = Norm(config.head_size, config.eps)
@@ -249,7 +249,7 @@ class CrossRuntime:
     ) -> Tensor:
         """Return outputs [row, hidden] of rows, each with one thought in ``features`` [row, hidden].
 
-        Arguments as for :class:`.feature_drafter.Stepper`, without column 0. ``mask``: bool [row, column], None if each row
+        Arguments as for :class:`.feature_drafter.Runtime`, without column 0. ``mask``: bool [row, column], None if each row
         attends to all columns.
         """
         column = NOTHING + start

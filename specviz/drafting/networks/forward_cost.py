@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.block_net import BlockNet
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.block_drafter import BlockDrafter, BlockLevels
 from specviz.engine.cached import cached
 from specviz.engine.cost import CONTEXT
@@ -23,7 +23,7 @@ ELSEWHERE = 1 << 26
 """Bytes written before a round to evict the weights from the caches, as a target pass does."""
 
 
-def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
+def forward_cost(network: EagleRuntime | BlockNet, rows: int) -> float:
     """Return the milliseconds of a forward over ``rows`` nodes (for a block network: seeds), head included; measured once per
     network.
     """
@@ -35,7 +35,7 @@ def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
 
 
 @torch.inference_mode()
-def _measure(network: FeatureRuntime, rows: int) -> float:
+def _measure(network: EagleRuntime, rows: int) -> float:
     """Return the time per level in the fastest of a few rounds after 128 cached inputs.
 
     A level is a forward over nodes that do not attend to each other, followed by the choice of the best children.

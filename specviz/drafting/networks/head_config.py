@@ -1,8 +1,9 @@
 """Sizes of a feature draft head (EAGLE's family), and the conventions in which heads of the same shape differ.
 
 Conventions, such as where a norm is applied or which hidden states are read, often leave no trace in the tensors. They are data
-here, so the same weights can be run under other conventions. :mod:`specviz.drafting.networks.feature_head` runs the head. Axis
-names: ``row``, ``hidden``, ``vocab``, ``rate``.
+here, so the same weights can be run under other conventions. :mod:`specviz.drafting.networks.published_eagle_head` runs the head.
+
+Axis names: ``row``, ``hidden``, ``vocab``, ``rate``.
 """
 
 from __future__ import annotations

@@ -195,10 +195,10 @@ class SmallLM(NarrowNet):
         """Return an empty cache with room for ``capacity`` tokens."""
         return SmallCache(self.config, capacity, self.embedding)
 
-    def stepper(self) -> Stepper:
+    def inference(self) -> SmallRuntime:
         """Return the inference runtime."""
         if self._ready is None:
-            self._ready = Stepper(self)
+            self._ready = SmallRuntime(self)
         return self._ready
 
     @torch.inference_mode()
@@ -210,13 +210,13 @@ class SmallLM(NarrowNet):
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
-        stepper = self.stepper()
+        runtime = self.inference()
         # Prompts longer than the window run in chunks, so that masks stay small.
-        logits = [stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
+        logits = [runtime(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
-class Stepper:
+class SmallRuntime:
     """Inference runtime: one sequence, a cache, and few operator calls per layer.
 
     On a CPU, a one-token pass is bound by operator dispatch, not by arithmetic. A normalisation is therefore a norm and a

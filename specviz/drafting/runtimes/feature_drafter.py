@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.feature_levels import PIECE, TOGETHER, EagerLevels, FeatureLevels, FixedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
 
 
-class Stepper(Protocol):
+class Runtime(Protocol):
     """Inference runtime of a network, shared between runs, which keep their own caches.
 
     ``config``: its ``taps`` are the target's layers that the network reads.
@@ -44,13 +44,13 @@ class Stepper(Protocol):
 
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Any, start: int, mask: Tensor | None,
-        embedded: Tensor | None = None,
+        embedded: Tensor | None = None
     ) -> Tensor:  # fmt: skip
         """Return outputs [row, hidden]; keys and values are written to the cache from column ``start`` on."""
 
 
 class FeatureDrafter(LevelsDrafter[FeatureLevels]):
-    """Drafter of one run; ``stepper`` is shared between runs.
+    """Drafter of one run; ``runtime`` is shared between runs.
 
     ``context_length``: maximum context in tokens, None for the target's limit. ``fixed``: whether levels have fixed shapes and
     addresses for CUDA graphs; by default only on CUDA.
@@ -58,9 +58,9 @@ class FeatureDrafter(LevelsDrafter[FeatureLevels]):
 
     eager, captured = EagerLevels, FixedLevels
 
-    def __init__(self, stepper: Stepper, context_length: int | None = None, fixed: bool | None = None) -> None:
-        super().__init__(stepper, fixed)
-        self.taps = stepper.config.taps
+    def __init__(self, runtime: Runtime, context_length: int | None = None, fixed: bool | None = None) -> None:
+        super().__init__(runtime, fixed)
+        self.taps = runtime.config.taps
         self._context_length = 1 << 40 if context_length is None else context_length
 
     def _restart(self) -> None:
@@ -99,7 +99,7 @@ class FeatureDrafter(LevelsDrafter[FeatureLevels]):
     @property
     def _captures(self) -> bool:
         """Whether a forward needs no host synchronisation, so that it can be captured."""
-        return isinstance(self.network, FeatureRuntime) and self.network.config.experts is None
+        return isinstance(self.network, EagleRuntime) and self.network.config.experts is None
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
@@ -186,7 +186,7 @@ class FeatureDrafter(LevelsDrafter[FeatureLevels]):
             places = torch.arange(start, self._committed, device=device)
             mask = None if len(places) == 1 else torch.arange(self._committed, device=device)[None] <= places[:, None]
             tokens = to_device(self._words(ids, start, self._committed), device)
-            more = self._beside(tokens, start + 1)
+            more = self._visual_inputs(tokens, start + 1)
             last = self.network(tokens, features[first:end], self._places(places), levels.cache, start, mask, **more)[-1:]
             self._calls += 1
         self._waiting = [features[until - before :]]
@@ -204,7 +204,7 @@ class FeatureDrafter(LevelsDrafter[FeatureLevels]):
         """Return the tokens of the inputs from ``start`` up to ``until``, each paired with the feature before it."""
         return list(ids[start + 1 : until + 1])
 
-    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+    def _visual_inputs(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         """Return further arguments of the network for committed tokens from index ``first`` on.
 
         For example ``embedded`` [row, hidden] for image tokens.

@@ -155,9 +155,9 @@ class FeatureLevels(CapturedLevels[_Level]):
     beside: Mapping[str, Tensor] = {}
     """Further arguments of the network for drafted tokens."""
 
-    def __init__(self, stepper: Any, columns: int) -> None:
-        super().__init__(stepper.embedding.device)
-        self.columns, self.cache, self._stepper = columns, stepper.open(columns), stepper
+    def __init__(self, runtime: Any, columns: int) -> None:
+        super().__init__(runtime.embedding.device)
+        self.columns, self.cache, self._runtime = columns, runtime.open(columns), runtime
 
     @property
     def rows(self) -> list[tuple[Tensor, Tensor]]:
@@ -191,9 +191,9 @@ class FeatureLevels(CapturedLevels[_Level]):
         # The drafted columns follow the committed ones; a row attends to its ancestors and itself among them.
         places, start, mask = self._places(above.committed, drafted, depth, seen)
         features = self.own(above.outputs[parents], depth)
-        outputs = self._stepper(tokens, features, self.positions(places), self.cache, start, mask, **self.beside)
+        outputs = self._runtime(tokens, features, self.positions(places), self.cache, start, mask, **self.beside)
         self._here = _Level(outputs, seen, above.committed, drafted + rows, depth, (tokens, parents))
-        return self._stepper.logits(outputs)
+        return self._runtime.logits(outputs)
 
     @abstractmethod
     def _places(self, committed: Any, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
@@ -206,8 +206,8 @@ class FeatureLevels(CapturedLevels[_Level]):
 class EagerLevels(FeatureLevels):
     """Levels with unpadded rows."""
 
-    def __init__(self, stepper: Any, columns: int) -> None:
-        super().__init__(stepper, columns)
+    def __init__(self, runtime: Any, columns: int) -> None:
+        super().__init__(runtime, columns)
         self.captures = False
 
     def take(self, root: Tensor, committed: int, deepest: int) -> None:
@@ -219,7 +219,7 @@ class EagerLevels(FeatureLevels):
         """Return raw logits [1, support] after the root."""
         self.calls -= 1  # the root's forward, which the drafter has counted
         self._here = self._root
-        return self._stepper.logits(self._root.outputs)
+        return self._runtime.logits(self._root.outputs)
 
     def _places(self, committed: int, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
         start = committed + drafted
@@ -231,12 +231,12 @@ class EagerLevels(FeatureLevels):
 class FixedLevels(FeatureLevels):
     """Tensors of one run at fixed addresses, the cache included, and the steps captured over them."""
 
-    def __init__(self, stepper: Any, columns: int) -> None:
-        super().__init__(stepper, columns)
+    def __init__(self, runtime: Any, columns: int) -> None:
+        super().__init__(runtime, columns)
         self.cache.clear()
         self.count: int
         """Number of committed inputs of the round."""
-        self.hold(stepper, columns)
+        self.hold(runtime, columns)
         self._inputs: Tensor
         """Tokens of the padded rows, the number of committed inputs before them, and the number of valid rows."""
         self._features: Tensor
@@ -252,24 +252,24 @@ class FixedLevels(FeatureLevels):
         self._inputs = self.numbers([*tokens, *[0] * (each * (rows - count)), start, count])
         self._features = self.padded("features", features, rows)
 
-    def again(self, stepper: Any) -> None:
-        """Run this round's levels again with another stepper over the same cache."""
-        own, self._stepper, trail, self.trail = self._stepper, stepper, self.trail, []
+    def again(self, runtime: Any) -> None:
+        """Run this round's levels again with another runtime over the same cache."""
+        own, self._runtime, trail, self.trail = self._runtime, runtime, self.trail, []
         for level in trail:
             self.below(*level.rows) if level.rows else self.first()
             self.trail.append(level)
-        self._stepper = own
+        self._runtime = own
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root; runs the round's committed inputs."""
         start, count = self._inputs[-2:].split(1)
         places = start + self._column[: len(self._features)]
         mask = self._column <= places[:, None]
-        outputs = self._stepper(self._inputs[:-2], self._features, self.positions(places), self.cache, places, mask)
+        outputs = self._runtime(self._inputs[:-2], self._features, self.positions(places), self.cache, places, mask)
         root = outputs.index_select(0, count - 1)
         seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
         self._here = _Level(root, seen, start + count, 0, 0)
-        return self._stepper.logits(root)
+        return self._runtime.logits(root)
 
     def _places(self, committed: Tensor, drafted: int, depth: int, seen: Tensor) -> tuple[Tensor, int | Tensor, Tensor]:
         mask = (self._column < committed).repeat(len(seen), 1)
@@ -342,23 +342,23 @@ class LevelsDrafter(NullDrafter, Generic[Drafted]):
 MOST_STEPS = 128
 """Maximum number of captured steps with which a finished run's tensors are reused; temperatures and tree shapes add steps."""
 _SPARE = "_spare_levels"
-"""Attribute of a stepper that holds its spare levels; a dict keyed by stepper would keep steppers alive."""
+"""Attribute of a runtime that holds its spare levels; a dict keyed by runtime would keep runtimes alive."""
 _LOCK = threading.Lock()
 
 
-def acquire(stepper: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLevels) -> Any:
+def acquire(runtime: Any, inputs: int, kind: Callable[[Any, int], Any] = FixedLevels) -> Any:
     """Return fixed tensors of this ``kind`` for this many committed inputs.
 
     The last run's tensors are reused if they are large enough and have few captured steps.
     """
     with _LOCK:
-        spare = vars(stepper).pop(_SPARE, None)
+        spare = vars(runtime).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
     fits = spare is not None and spare.columns >= columns and spare.steps <= MOST_STEPS
-    return spare if fits else kind(stepper, columns)
+    return spare if fits else kind(runtime, columns)
 
 
-def release(stepper: Any, levels: Any) -> None:
+def release(runtime: Any, levels: Any) -> None:
     """Keep a finished run's tensors for the next run."""
     with _LOCK:
-        setattr(stepper, _SPARE, levels)
+        setattr(runtime, _SPARE, levels)

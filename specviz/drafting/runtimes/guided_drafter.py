@@ -15,23 +15,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 
 TWO = 2
 PADDING = -1
 """Placeholder for a missing token of the empty prompt."""
 _LAST = "_guided"
-"""Attribute of a network that holds the :class:`GuidedStepper` of its last run."""
+"""Attribute of a network that holds the :class:`GuidedRuntime` of its last run."""
 
 
-class GuidedStepper:
+class GuidedRuntime:
     """Network over inputs of two rows.
 
     ``scale``: guidance; logits are u + scale (c - u). ``padding``: number of leading inputs that the unconditional row lacks.
     """
 
-    def __init__(self, network: FeatureRuntime, scale: float, padding: int) -> None:
+    def __init__(self, network: EagleRuntime, scale: float, padding: int) -> None:
         self.network, self.scale, self.padding = network, scale, padding
         self.draft_ids, self.config, self.embedding = network.draft_ids, network.config, network.embedding
         self.reach, self.fuse = network.reach, network.fuse
@@ -81,13 +81,13 @@ class GuidedStepper:
 class GuidedDrafter(FeatureDrafter):
     """Feature drafter over two rows. ``unconditional``: prompt of the second row. ``scale``: guidance."""
 
-    def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
-        # Reuse the last run's stepper and its captured steps if the settings are the same.
-        stepper: Any = vars(network).get(_LAST)
-        if stepper is None or (stepper.scale, stepper.padding) != (scale, padding(unconditional)):
-            stepper = GuidedStepper(network, scale, padding(unconditional))
-            setattr(network, _LAST, stepper)
-        super().__init__(stepper)
+    def __init__(self, network: EagleRuntime, scale: float, unconditional: Sequence[int]) -> None:
+        # Reuse the last run's runtime and its captured steps if the settings are the same.
+        runtime: Any = vars(network).get(_LAST)
+        if runtime is None or (runtime.scale, runtime.padding) != (scale, padding(unconditional)):
+            runtime = GuidedRuntime(network, scale, padding(unconditional))
+            setattr(network, _LAST, runtime)
+        super().__init__(runtime)
         self._unconditional = tuple(unconditional)
 
     def _allows_fixed_shapes(self) -> bool:
@@ -109,6 +109,6 @@ def padding(unconditional: Sequence[int]) -> int:
     return sum(token == PADDING for token in unconditional)
 
 
-def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter:
+def feature_drafter(network: EagleRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter:
     """Return the drafter for a target: one row, or two with ``guidance`` (scale, empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import ChainLevels, Result
-from specviz.drafting.networks.small_lm import FixedRows, SmallLM, Stepper
+from specviz.drafting.networks.small_lm import FixedRows, SmallLM, SmallRuntime
 from specviz.drafting.runtimes.feature_levels import ROOM, CapturedLevels, acquire, release
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Proposal, Round, Session, Target, TargetPass
@@ -209,24 +209,24 @@ class SessionLevels(FixedChain):
 
 
 class SmallLevels(FixedChain):
-    """Chains of the small draft model. ``steppers``: one for the first level, and one for later levels."""
+    """Chains of the small draft model. ``runtimes``: one for the first level, and one for later levels."""
 
-    def __init__(self, model: SmallLM, columns: int, steppers: tuple[Stepper, Stepper]) -> None:
+    def __init__(self, model: SmallLM, columns: int, runtimes: tuple[SmallRuntime, SmallRuntime]) -> None:
         super().__init__(model.draft_ids.device, columns, model.open(columns))
         self.cache.clear()
         model.reach(columns)
         self._model, self._held = model, model.rotary  # captured steps read this table even if the model replaces its own
-        self._steppers = steppers
+        self._runtimes = runtimes
 
     def _outputs(self, tokens: Tensor, start: Tensor) -> Tensor:
-        return self._stepper.outputs(FixedRows(tokens, start, self.cache, self._model), self.cache)
+        return self._runtime.outputs(FixedRows(tokens, start, self.cache, self._model), self.cache)
 
     def _logits(self, outputs: Tensor) -> Tensor:
-        return self._stepper.logits(outputs)
+        return self._runtime.logits(outputs)
 
     @property
-    def _stepper(self) -> Stepper:
-        return self._steppers[self.asked > 0]
+    def _runtime(self) -> SmallRuntime:
+        return self._runtimes[self.asked > 0]
 
     def after_each(self, ids: Sequence[int]) -> Tensor:
         """Append ``ids``. Returns logits [token, support] after each of them."""
@@ -246,28 +246,28 @@ Chain = ChainLevels | FixedChain
 class SmallModel:
     """Per-run state of the small draft model.
 
-    ``fixed``: whether passes have fixed shapes and addresses for CUDA graphs; by default only on CUDA. ``steppers``: as for
+    ``fixed``: whether passes have fixed shapes and addresses for CUDA graphs; by default only on CUDA. ``runtimes``: as for
     :class:`SmallLevels`, by default the model's own.
     """
 
     def __init__(
-        self, model: SmallLM, capacity: int, fixed: bool | None = None, steppers: tuple[Stepper, Stepper] | None = None
+        self, model: SmallLM, capacity: int, fixed: bool | None = None, runtimes: tuple[SmallRuntime, SmallRuntime] | None = None
     ) -> None:
-        self._model, self._steppers = model, steppers or (model.stepper(), model.stepper())
+        self._model, self._runtimes = model, runtimes or (model.inference(), model.inference())
         self._device = model.draft_ids.device
         self.support: Tensor | None = model.draft_ids
         self._levels: SmallLevels | None = None
         if self._device.type == "cuda" if fixed is None else fixed:
             with torch.inference_mode():
                 self._levels = acquire(
-                    self._steppers[1], capacity, lambda _, columns: SmallLevels(model, columns, self._steppers)
+                    self._runtimes[1], capacity, lambda _, columns: SmallLevels(model, columns, self._runtimes)
                 )
         self._cache = model.open(capacity) if self._levels is None else self._levels.cache
         self._cache.length = 0
 
     @torch.inference_mode()
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        if self._levels is not None and not isinstance(ids, Tensor) and self._steppers[0] is self._model.stepper():
+        if self._levels is not None and not isinstance(ids, Tensor) and self._runtimes[0] is self._model.runtime():
             return self.chain(ids, 1).ask()[0]
         tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._device)
         return self._model(tokens, self._cache, last_only=True)[-1]
@@ -283,7 +283,7 @@ class SmallModel:
 
         def after(token: Tensor | None) -> Tensor:
             tokens = to_device(list(ids), self._device) if token is None else token
-            return self._steppers[token is not None](tokens, self._cache, True)[-1]
+            return self._runtimes[token is not None](tokens, self._cache, True)[-1]
 
         return ChainLevels(after, deepest)
 
@@ -300,7 +300,7 @@ class SmallModel:
     def close(self) -> None:
         """Keep the fixed tensors for the next run; an eager cache is freed with this object."""
         if self._levels is not None:
-            release(self._steppers[1], self._levels)
+            release(self._runtimes[1], self._levels)
             self._levels = None
 
 

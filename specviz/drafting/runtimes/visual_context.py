@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.levels import Levels
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import FeatureLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
@@ -162,7 +162,7 @@ class AllRows(FeatureDrafter):
     The network determines whether image tokens use the image embeddings, and whether they use the target's three positions.
     """
 
-    def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
+    def __init__(self, network: EagleRuntime, layout: Layout) -> None:
         super().__init__(network)
         self._layout = layout
         self._embeddings: Tensor | None = None
@@ -178,7 +178,7 @@ class AllRows(FeatureDrafter):
         super().begin(context, prefill)
         self._embeddings = None  # only text follows the prompt
 
-    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+    def _visual_inputs(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._embeddings is None:
             return {}
         embedded = pictured(self._layout, self._embeddings, tokens, first, self.network.embedding)
@@ -200,13 +200,13 @@ class AllRows(FeatureDrafter):
 class _Rows(FeatureDrafter):
     """Drafter on the shortened prompt. ``stands``: indices of the query outputs in it. ``end``: first index after them."""
 
-    def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
+    def __init__(self, network: EagleRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
         self._view, self._stands, self._end = view, tuple(stands), end
         self._answers: Tensor | None = None
         self._behind: Tensor | None = None
 
-    def look(self, picture: Tensor | None) -> None:
+    def set_picture(self, picture: Tensor | None) -> None:
         """Set the image embeddings [visual, hidden], or None for no image."""
         self._answers = self._behind = None
         if picture is not None:
@@ -216,7 +216,7 @@ class _Rows(FeatureDrafter):
     def _places(self, places: Tensor) -> Tensor:
         return self._view.places(places + 1) - 1
 
-    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+    def _visual_inputs(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._answers is None or self._behind is None:
             return {}
         here = torch.arange(first, first + len(tokens), device=tokens.device)
@@ -236,7 +236,7 @@ class _Rows(FeatureDrafter):
 class CompressedPicture(TextAlone):
     """Drafter that uses a published head's learned queries on a prompt with an image."""
 
-    def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
+    def __init__(self, network: EagleRuntime, layout: Layout) -> None:
         kept = layout.visual[len(layout.visual) - network.config.queries + 1 :] if network.config.queries > 1 else ()
         left_out = layout.visual[: len(layout.visual) - len(kept)]
         self._seen, self._kept = layout, kept
@@ -254,14 +254,14 @@ class CompressedPicture(TextAlone):
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         visual = list(self._seen.visual)
-        self._rows.look(None if prefill is None or not visual else prefill.hidden[EMBEDDINGS][visual])
+        self._rows.set_picture(None if prefill is None or not visual else prefill.hidden[EMBEDDINGS][visual])
         super().begin(context, prefill)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return (*self._rows.draft_notes(picks), self._seen.note(self._kept))
 
 
-def with_picture(network: FeatureRuntime, layout: Layout) -> AllRows | CompressedPicture:
+def with_picture(network: EagleRuntime, layout: Layout) -> AllRows | CompressedPicture:
     """Return the drafter of ``network`` for a prompt with an image."""
     if network.config.queries:
         return CompressedPicture(network, layout)

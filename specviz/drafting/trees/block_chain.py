@@ -14,7 +14,7 @@ import torch
 
 from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.drafting.trees.best_first import OFFERS
-from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
+from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupPolicy
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree, chain
@@ -28,17 +28,17 @@ PRIOR, PRIOR_RATE = 4.0, 0.7
 class BlockChain:
     """Controller that drafts a chain through the block.
 
-    The chain ends before the first slot whose predicted acceptance rate is below ``threshold``. With ``pays``, it also ends
+    The chain ends before the first slot whose predicted acceptance rate is below ``threshold``. With ``policy``, it also ends
     before the first slot that lowers the expected number of tokens per unit of time. Rates come from the confidence head, or
     else from the run so far, by depth. ``ranked``: whether tokens are the most probable ones, as point masses, at any
     temperature.
     """
 
     def __init__(
-        self, drafter: FillDrafter, threshold: float = 0.0, pays: SpeedupMaximising | CurrentCosts | None = None,
+        self, drafter: FillDrafter, threshold: float = 0.0, policy: SpeedupPolicy | CurrentCosts | None = None,
         ranked: bool = False,
     ) -> None:  # fmt: skip
-        self.drafter, self._threshold, self._pays = drafter, threshold, pays
+        self.drafter, self._threshold, self._policy = drafter, threshold, policy
         self._whole = Sampled(chain(drafter.slots), ranked)
         self._reached = [0] * drafter.slots
         self._accepted = [0] * drafter.slots
@@ -66,9 +66,9 @@ class BlockChain:
     def size(self, rates: Sequence[float]) -> int:
         """Return the number of slots to verify. The decision on slot k depends only on the predicted ``rates`` up to slot k."""
         sure = next((slot for slot, rate in enumerate(rates) if rate < self._threshold), len(rates))
-        if self._pays is None:
+        if self._policy is None:
             return sure
-        costs, reach, expected, speeds = self._pays.now(), 1.0, 1.0, list[float]()
+        costs, reach, expected, speeds = self._policy.now(), 1.0, 1.0, list[float]()
         for slot in range(sure + 1):
             speeds.append(expected / (costs.cost[slot] + costs.forward))
             if slot < sure:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy
 
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.errors import BadInput
 from specviz.trace.notes.drafts import TreeDepth
 
@@ -58,7 +58,7 @@ class DepthProfile:
             ) from error
 
 
-def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> TreeDepth:
+def fastest_depth(profile: DepthProfile, policy: SpeedupPolicy, temperature: float, nodes: int = 0) -> TreeDepth:
     """Return ``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` from the profile at the nearest temperature.
 
     The shallowest depth wins ties; trees have at least :data:`MIN_LEVELS` levels. ``nodes``: size of the trees; 0 tries all
@@ -66,11 +66,11 @@ def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature:
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes
-    alone, most, best = pays.cost[0], 0.0, TreeDepth(MIN_LEVELS)
+    alone, most, best = policy.cost[0], 0.0, TreeDepth(MIN_LEVELS)
     for depth, row in list(enumerate(table, start=1))[min(MIN_LEVELS, len(table)) - 1 :]:
         for size in sizes:
             tau = float(numpy.interp(size, profile.sizes, row))
-            gain = float(tau * alone / (pays.cost[size] + depth * pays.forward))
+            gain = float(tau * alone / (policy.cost[size] + depth * policy.forward))
             if gain > most:
-                most, best = gain, TreeDepth(depth, size, tau, gain, float(pays.forward / alone))
+                most, best = gain, TreeDepth(depth, size, tau, gain, float(policy.forward / alone))
     return best

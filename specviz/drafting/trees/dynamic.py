@@ -71,7 +71,7 @@ class SizePolicy(Protocol):
 
 
 @dataclass(frozen=True)
-class SpeedupMaximising:
+class SpeedupPolicy:
     """Size policy ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
 
     ``cost[n]``: time of a target pass over the root and n drafted nodes. ``forward``: time of a drafter forward.
@@ -81,16 +81,16 @@ class SpeedupMaximising:
     forward: float
 
     @staticmethod
-    def on(curve: CostCurve, tier: str = "eager", forward: float = DRAFT_COST, rows: int = 1) -> SpeedupMaximising:
+    def on(curve: CostCurve, tier: str = "eager", forward: float = DRAFT_COST, rows: int = 1) -> SpeedupPolicy:
         """Return the policy for a machine's cost curve. The graph tier pads a pass to the next of a few widths.
 
         ``forward``: cost of a drafter forward in one-token passes. ``rows``: rows of a pass per node.
         """
         row_counts = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
         widths = [padded_width(width) if tier == "graph" else width for width in row_counts]
-        return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
+        return SpeedupPolicy(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
-    def now(self) -> SpeedupMaximising:
+    def now(self) -> SpeedupPolicy:
         """Return the policy itself, since its costs are constant."""
         return self
 
@@ -110,24 +110,24 @@ class SpeedupMaximising:
 
 
 class CurrentCosts:
-    """Policy :class:`SpeedupMaximising` with costs updated in each round from the run's earlier steps.
+    """Policy :class:`SpeedupPolicy` with costs updated in each round from the run's earlier steps.
 
     ``curve``: function that returns the cost of a pass by number of rows. ``forward``: function that returns the milliseconds of
-    a drafter forward. ``tier``, ``rows``: as for :meth:`SpeedupMaximising.on`. ``once``: whether one forward yields all levels.
+    a drafter forward. ``tier``, ``rows``: as for :meth:`SpeedupPolicy.on`. ``once``: whether one forward yields all levels.
     """
 
     def __init__(
         self, curve: Callable[[], CostCurve], forward: Callable[[], float], tier: str = "eager", rows: int = 1, once: bool = False
     ) -> None:  # fmt: skip
         self._curve, self._forward, self._tier, self._rows, self._once = curve, forward, tier, rows, once
-        self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
+        self._known: tuple[CostCurve, float, SpeedupPolicy] | None = None
 
-    def now(self) -> SpeedupMaximising:
+    def now(self) -> SpeedupPolicy:
         """Return the policy for the current costs; the same object until the costs change."""
         curve, forward = self._curve(), self._forward()
         if self._known is None or self._known[0] is not curve or self._known[1] != forward:
-            costs = SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
-            self._known = curve, forward, SpeedupMaximising(costs.cost + costs.forward, 0.0) if self._once else costs
+            costs = SpeedupPolicy.on(curve, self._tier, forward / curve.at(1), self._rows)
+            self._known = curve, forward, SpeedupPolicy(costs.cost + costs.forward, 0.0) if self._once else costs
         return self._known[2]
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
@@ -233,17 +233,19 @@ class Dynamic:
     """Tree builder of EAGLE-2.
 
     ``depth``: deepest level, and number of drafter forwards per round unless ``stop`` ends a tree earlier. ``size``: number of
-    nodes kept without the root, or a policy that chooses it. ``cooled``: minimum temperature of the drafter's probabilities; 0
-    uses them unchanged, as published; by default 0 for a given number of nodes, else :data:`MIN_CONFIDENCE_TEMPERATURE`.
-    ``chosen``: note on an optimised depth.
+    nodes kept without the root, or a policy that chooses it. ``temperature_floor``: minimum temperature of the drafter's
+    probabilities; 0 uses them unchanged, as published; by default 0 for a given number of nodes, else
+    :data:`MIN_CONFIDENCE_TEMPERATURE`. ``chosen``: note on an optimised depth.
     """
 
     def __init__(
-        self, depth: int, width: int, size: int | SizePolicy, stop: Stop | None = None, cooled: float | None = None,
-        chosen: TreeDepth | None = None,
+        self, depth: int, width: int, size: int | SizePolicy, stop: Stop | None = None, temperature_floor: float | None = None,
+        chosen: TreeDepth | None = None
     ) -> None:  # fmt: skip
         self.depth, self.width, self.size, self.stop, self.chosen = depth, width, size, stop, chosen
-        self.cooled = cooled if cooled is not None else 0.0 if isinstance(size, int) else MIN_CONFIDENCE_TEMPERATURE
+        self.temperature_floor = (
+            temperature_floor if temperature_floor is not None else 0.0 if isinstance(size, int) else MIN_CONFIDENCE_TEMPERATURE
+        )
 
     def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
@@ -294,7 +296,7 @@ class Dynamic:
         takes less time than copying it. A few levels are therefore drafted ahead, and dropped if the tree should have stopped.
         """
         candidates = _Candidates([context.ids[-1]])
-        temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
+        temperature = max(self.temperature_floor, context.warp.temperature) if self.temperature_floor else 1.0
         levels, ahead = drafter.levels(context) if limit > 0 else None, ahead_on(context.device)
         beam: _Beam | None = None
         waiting: list[_Beam] = []

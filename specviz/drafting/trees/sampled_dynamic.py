@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import LevelDrafter, Levels
-from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
+from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupPolicy
 from specviz.drafting.trees.sampled import NodeNoise, TreeInProgress
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of, keys_below
@@ -149,11 +149,11 @@ class SampledDynamicTree:
     ``size``: total number of nodes without the root, or a policy that chooses the numbers of nodes and levels in each round.
     """
 
-    def __init__(self, depth: int, width: int, size: int | SpeedupMaximising | CurrentCosts) -> None:
+    def __init__(self, depth: int, width: int, size: int | SpeedupPolicy | CurrentCosts) -> None:
         self.depth, self.width, self._size = depth, width, size
         self.places = size if isinstance(size, int) else MOST
         self._known: dict[Hashable, _Constants] = {}
-        self._costs: tuple[SpeedupMaximising, Tensor] | None = None
+        self._costs: tuple[SpeedupPolicy, Tensor] | None = None
 
     def build(self, drafter: LevelDrafter, context: Context) -> Draft:
         growing = TreeInProgress([context.ids[-1]])
@@ -166,7 +166,7 @@ class SampledDynamicTree:
     @torch.inference_mode()
     def _grow(self, growing: TreeInProgress, drafter: LevelDrafter, context: Context) -> tuple[list[list[int]], list[float]]:
         """Grow the tree. Returns the nodes of each level's beam, and the probability that each node is reached."""
-        deepest, pays = min(self.depth, context.max_depth - 1), None if isinstance(self._size, int) else self._size.now()
+        deepest, policy = min(self.depth, context.max_depth - 1), None if isinstance(self._size, int) else self._size.now()
         levels = drafter.levels(context) if deepest > 0 else None
         if levels is None:
             return [[0]], [1.0]
@@ -174,12 +174,12 @@ class SampledDynamicTree:
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
         # Costs change between and within runs, so a captured step takes them as an input.
         costs = None
-        if pays is not None:  # cost of a tree by number of nodes, then the cost of a drafter forward, float64 [place + 2]
-            if self._costs is None or self._costs[0] is not pays:
-                numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
-                self._costs = pays, to_device(numbers, context.device, torch.float64)
+        if policy is not None:  # cost of a tree by number of nodes, then the cost of a drafter forward, float64 [place + 2]
+            if self._costs is None or self._costs[0] is not policy:
+                numbers = [*policy.cost[: self.places + 1].tolist(), policy.forward]
+                self._costs = policy, to_device(numbers, context.device, torch.float64)
             costs = levels.given("costs", self._costs[1])
-        name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
+        name = ("drawn", context.warp, self.width, self.places, deepest, policy is None)
         drawn: list[_Level] = []
         for level in range(1, 1 + min(deepest, levels.deepest)):
             above = drawn[-1] if drawn else None

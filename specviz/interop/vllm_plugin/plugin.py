@@ -290,8 +290,8 @@ class Sender:
                 self._full = True
                 _LOG.warning("specviz is %d rounds behind; new requests are not recorded until it catches up.", MOST_WAITING)
             return
-        usual = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
-        asked = {name: type(value)(getattr(params, name) or value) for name, value in usual.items()}
+        defaults = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
+        asked = {name: type(value)(getattr(params, name) or value) for name, value in defaults.items()}
         # Tokens at which vLLM's scheduler ends a text.
         ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
         self.put("start", (name, prompt, {**asked, "ends": sorted(ends or ())}))

@@ -126,21 +126,21 @@ class CrossDrafter(FeatureDrafter):
         assert self._view is not None
         return self._view.places(places + 1)
 
-    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+    def _visual_inputs(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         return {} if self._embeddings is None else {"embedded": self._embeddings[first : first + len(tokens)]}
 
     @torch.inference_mode()
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         paths: list[list[tuple[int, ...]]] = [[()]]
-        stepper, levels = self.network, self._levels
+        runtime, levels = self.network, self._levels
         if isinstance(levels, FixedLevels) and levels.trail:  # a captured graph records no weights for display
-            stepper = self._shared.watching(nullcontext())
-            levels.again(stepper)
-            assert stepper.watched is not None
-            stepper.watched[0] = stepper.watched[0][levels.count - 1 : levels.count]
+            runtime = self._shared.watching(nullcontext())
+            levels.again(runtime)
+            assert runtime.watched is not None
+            runtime.watched[0] = runtime.watched[0][levels.count - 1 : levels.count]
         for tokens, parents in levels.rows if levels is not None else ():
             paths.append([(*paths[-1][parent], token) for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)])
-        watched = zip(chain.from_iterable(paths), chain.from_iterable(stepper.watched or ()), strict=False)
+        watched = zip(chain.from_iterable(paths), chain.from_iterable(runtime.watched or ()), strict=False)
         note = (self._map or AttentionEntropyNote(())).replace(looks=[self._look(*seen) for seen in islice(watched, ROWS)])
         self._map = None
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())

@@ -24,7 +24,7 @@ from torch import Tensor
 from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import FusedDecoder, spans
 from specviz.drafting.networks.rotary import turn
-from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, Stepper, unit
+from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, SmallRuntime, unit
 from specviz.drafting.runtimes.language_model import Chain, ChainModel, LanguageModelDrafter, SmallModel
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.engine.tiers import tree_attention_mask
@@ -117,8 +117,8 @@ class GroupedDrafter(LanguageModelDrafter):
         return (note.to_note(),)
 
 
-class GroupedStepper(Stepper):
-    """:class:`Stepper` with the attention of up to ``group`` layers in parallel; the first and the last layer run alone."""
+class GroupedRuntime(SmallRuntime):
+    """:class:`SmallRuntime` with the attention of up to ``group`` layers in parallel; the first and the last layer run alone."""
 
     def __init__(self, model: SmallLM, group: int) -> None:
         super().__init__(model)
@@ -158,7 +158,7 @@ class GroupedStepper(Stepper):
 
 
 class SmallFuzzy(SmallModel):
-    """State of the small draft model in one run; fuzzy passes use a :class:`GroupedStepper`."""
+    """State of the small draft model in one run; fuzzy passes use a :class:`GroupedRuntime`."""
 
     def entries(self, start: int, end: int) -> Tensor:
         both = torch.stack((self._cache.keys[:, 0, :, start:end], self._cache.values[:, 0, :, start:end]))
@@ -224,12 +224,12 @@ def grouped_model(
 ) -> GroupedModel:
     """Wrap ``model`` as the draft model ``name``. ``group``: maximum group size of a SmallLM; a FusedDecoder has its own."""
     if isinstance(model, SmallLM):
-        stepper = GroupedStepper(model, group)
+        runtime = GroupedRuntime(model, group)
 
         def opened(capacity: int, calibrated: bool) -> SmallFuzzy:
-            return SmallFuzzy(model, capacity, None, (model.stepper() if calibrated else stepper, stepper))
+            return SmallFuzzy(model, capacity, None, (model.inference() if calibrated else runtime, runtime))
 
-        return GroupedModel(name, target.context_length, stepper.spans, opened)
+        return GroupedModel(name, target.context_length, runtime.spans, opened)
     places = tuple(str(layer.device) for layer in model.layers)
     devices = places if len(set(places)) > 1 else ()
     length, spans = model.shape.context_length, model.spans

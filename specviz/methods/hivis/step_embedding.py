@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import FeatureLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
@@ -31,7 +31,7 @@ class StepwiseDrafter(FeatureDrafter):
     without step embeddings, and record which top-1 guesses are right.
     """
 
-    def __init__(self, network: FeatureRuntime, steps: Tensor, compare: bool = False) -> None:
+    def __init__(self, network: EagleRuntime, steps: Tensor, compare: bool = False) -> None:
         super().__init__(network)
         self._steps = steps
         self._reached, self._kept, self._guess_counts = [0] * DEPTHS, [0] * DEPTHS, [0] * DEPTHS

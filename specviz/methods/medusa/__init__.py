@@ -42,9 +42,9 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     warnings: tuple[str, ...] = ()
     if parameters.tree == "fitted" and resources.uses_shipped_weights:
         tree = parts.CalibratedTree.load(resources.tree_file("medusa"))
-        pays = None if parameters.nodes else tree_costs(resources, None, 1).now()
+        policy = None if parameters.nodes else tree_costs(resources, None, 1).now()
         # One forward runs all heads, so every path counts as one level deep.
-        nodes = max(2, pays.fixed([1] * len(tree.paths), tree.probability)) if pays else parameters.nodes
+        nodes = max(2, policy.fixed([1] * len(tree.paths), tree.probability)) if policy else parameters.nodes
         paths = tree.paths[:nodes]
     else:
         paths = paths_of(parts.published_tree("medusa"))

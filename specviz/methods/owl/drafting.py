@@ -54,9 +54,9 @@ class SpecTokenPass(TargetPass):
 class RecurrentLevels(CapturedLevels[State]):
     """Levels of the recurrent drafter. A level depends only on the state of the level above."""
 
-    def __init__(self, stepper: RecurrentRuntime) -> None:
-        super().__init__(stepper.device)
-        self._stepper = stepper
+    def __init__(self, runtime: RecurrentRuntime) -> None:
+        super().__init__(runtime.device)
+        self._runtime = runtime
         self._last, self._root = torch.empty(0), torch.empty(0)
 
     def take(self, last: Tensor, root: int) -> None:
@@ -69,23 +69,23 @@ class RecurrentLevels(CapturedLevels[State]):
         self._last, self._root = self.given("last", last), self.numbers([root])
 
     def first(self) -> Tensor:
-        return self._after(self._stepper.begin(self._last, self._root))
+        return self._after(self._runtime.begin(self._last, self._root))
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         output, memory = self.trail[-1]
-        return self._after(self._stepper.go_on((output[parents], memory[parents]), tokens))
+        return self._after(self._runtime.go_on((output[parents], memory[parents]), tokens))
 
     def _after(self, state: State) -> Tensor:
         self._here = state
-        return self._stepper.logits(state[0])
+        return self._runtime.logits(state[0])
 
 
 class RecurrentDrafter(NullDrafter):
     """Drafter with a recurrent network. In a session without [SPEC] tokens, zeros replace the [SPEC] token's hidden state."""
 
-    def __init__(self, stepper: RecurrentRuntime) -> None:
-        self.support: Tensor | None = stepper.draft_ids
-        self._stepper, self._tap = stepper, stepper.config.tap
+    def __init__(self, runtime: RecurrentRuntime) -> None:
+        self.support: Tensor | None = runtime.draft_ids
+        self._runtime, self._tap = runtime, runtime.config.tap
         self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
         """Hidden states of the last token and of the [SPEC] token after it, [1, 2 * hidden]."""
@@ -93,12 +93,12 @@ class RecurrentDrafter(NullDrafter):
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.close()
-        self._levels = acquire(self._stepper, 0, lambda stepper, _: RecurrentLevels(stepper))
+        self._levels = acquire(self._runtime, 0, lambda runtime, _: RecurrentLevels(runtime))
         self._last = None if prefill is None else self._read(prefill, -1)
 
     def close(self) -> None:
         if self._levels is not None:
-            release(self._stepper, self._levels)
+            release(self._runtime, self._levels)
             self._levels = None
 
     def observe(self, finished: Round) -> None:
@@ -202,16 +202,16 @@ def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecToken
 class HybridController:
     """Controller that drafts from ``memory`` if the score reaches ``threshold``, else with ``network`` and ``builder``.
 
-    ``threshold``: minimum score; None: an adaptive threshold, for a memory that withholds no draft. ``probed``: whether
+    ``threshold``: minimum score; None: an adaptive threshold, for a memory that withholds no draft. ``with_probes``: whether
     the session has [SPEC] tokens, for the notes.
     """
 
     def __init__(
         self, network: Drafter, builder: TreeBuilder[Any], memory: Retrieval | None = None, threshold: float | None = None,
-        probed: bool = False,
+        with_probes: bool = False,
     ) -> None:  # fmt: skip
         self.network, self.builder, self.memory = network, builder, memory
-        self.threshold, self.probed = threshold, probed
+        self.threshold, self.with_probes = threshold, with_probes
         self._weighing = AdaptiveThreshold()
         self._memory_draft: Draft | None = None
         self._remembered = False
@@ -239,7 +239,7 @@ class HybridController:
 
     def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
         """Return ``draft`` with a :class:`LastStateNote` before all other notes."""
-        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.probed)
+        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.with_probes)
         # A generator: notes are only computed if recorded, and outside the timed part of the round.
         notes = (SuffixNote.of(note).replace(threshold=threshold).to_note() if half == "suffix" else note for note in draft.notes)
         return replace(draft, notes=context.notes(lambda: [own.to_note(), *notes]))

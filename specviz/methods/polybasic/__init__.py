@@ -71,7 +71,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
         controller = Cascade(middle, parts.PromptCopy(3, 2, parameters.depth, True, True), parts.ChainBuilder(), *rest)
     else:
         cost = middle.cost()
-        size = parameters.nodes or parts.SpeedupMaximising.on(cost, forward=forward / cost.at(1))
+        size = parameters.nodes or parts.SpeedupPolicy.on(cost, forward=forward / cost.at(1))
         width = parameters.width if middle.branches else 1
         builder = parts.Dynamic(parameters.depth, width, size)
         controller = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)

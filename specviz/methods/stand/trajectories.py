@@ -48,7 +48,7 @@ def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]
         complete += 0 if late and not several else whole
         if cancel.halfway() or whole < len(running):
             break
-    if complete == count or (cancel.is_set() and not cancel.why):
+    if complete == count or (cancel.is_set() and not cancel.reason):
         return ""
     return f"{complete} of {count} earlier trajectories fitted into half the time limit."
 

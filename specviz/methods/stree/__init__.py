@@ -65,7 +65,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
             own, curve = resources.cost_curve_of(draft.target), resources.cost_curve
             ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
             size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
-        builder = parts.Dynamic(depth, width, size, cooled=parameters.cooled)
+        builder = parts.Dynamic(depth, width, size, temperature_floor=parameters.cooled)
     elif not nodes:
         raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
     else:

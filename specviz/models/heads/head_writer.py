@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConventions
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.paths import ASSETS
 
 SPECULATORS, FLAT = "speculators", "flat"
 
 
-def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
+def write_head(head: PublishedEagleHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
     """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder``, and return ``folder``.
 
     ``verifier``: hub id of the target. ``own_embedding``: whether to write the embedding too. Raises ModelUnavailable if the
@@ -58,7 +58,7 @@ def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_
     return folder
 
 
-def _config(head: FeatureHead, layout: str, verifier: str) -> dict[str, Any]:
+def _config(head: PublishedEagleHead, layout: str, verifier: str) -> dict[str, Any]:
     config, how, fixed = head.config, head.config.how, json.loads((ASSETS / "configs.json").read_text("utf-8"))
     decoder: dict[str, Any] = {
         **fixed["decoder"],

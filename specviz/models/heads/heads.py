@@ -17,12 +17,12 @@ from specviz.drafting.memory import ngram_model
 from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.cross_net import CrossNet
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.networks.recurrent_net import RecurrentNet
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
@@ -51,15 +51,15 @@ BASES = {"gto": "eagle3", "deer": "masked_lm", "arms": SMALL, **dict.fromkeys((*
 """Maps a file to the file that it modifies (LoRA) or to the target that it was trained on. Metadata names the version."""
 
 _NETWORKS: dict[str, type[Network]] = {
-    "eagle": FeatureNet,
-    "eagle3": FeatureNet,
+    "eagle": EagleHead,
+    "eagle3": EagleHead,
     "medusa": ParallelNet,
     "falcon": BlockNet,
     "dspark": BlockFill,
     "masked_lm": MaskedLM,
     "owl": RecurrentNet,
-    "vlm_eagle": FeatureNet,
-    "vlm_hivis": FeatureNet,
+    "vlm_eagle": EagleHead,
+    "vlm_hivis": EagleHead,
     "vlm_dream": CrossNet,
     SMALL: SmallLM,
     TEXT_ONLY: SmallLM,
@@ -111,7 +111,7 @@ def drafting_heads(
 ) -> Any:
     """Return the inference runtime of the network of :func:`load_heads`, packed for this machine and shared by runs."""
     network = load_heads(kind, draft, loaded, target, progress)
-    if not isinstance(network, Network | FeatureHead):
+    if not isinstance(network, Network | PublishedEagleHead):
         return network
     return cached(target.model, ("runtime", id(network)), lambda: network.runtime(layout_for(network)))
 

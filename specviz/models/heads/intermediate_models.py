@@ -201,9 +201,10 @@ def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -
     return LayerWeights(number=number, device=device, **layer_weights(layer, shape.heads, shape.kv_heads)._asdict())
 
 
-def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
+def _other_build(target: CausalTarget, reason: str) -> ModelUnavailable:
     return ModelUnavailable(
-        f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
+        f"{target.name} cannot be copied in a cheaper form: {reason}. "
+        "Name a smaller model with its tokenizer as the draft instead."
     )
 
 

@@ -18,9 +18,9 @@ from transformers import AutoConfig
 
 from specviz.drafting.networks.block_fill import MARKOV, BlockFill, FillConfig
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig, HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.hub.published import (
     HARMLESS,
@@ -80,7 +80,7 @@ def read(method: str, stored: Repository, target: Fit) -> Any:
     raise ModelUnavailable(f"{stored.name} is {layout.title}{also}; {method} requires heads made for it. {OURS}")
 
 
-def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -> FeatureHead:
+def published_eagle_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -> PublishedEagleHead:
     """Read a head of EAGLE's family. It uses its own embedding and output head if they are stored, else the target's.
 
     ``more``: conventions to override. Raises ModelUnavailable naming the tensor or setting that does not fit or is unknown.
@@ -129,7 +129,7 @@ def feature_head(layout: Layout, stored: Repository, target: Fit, **more: Any) -
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
         notes += (f"The head {last}; engines often use the state before that norm.",)
     unused = (f"{names[name]} is the target's, and drafting does not read it." for name in sorted(_OF_THE_TARGET & set(names)))
-    return FeatureHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
+    return PublishedEagleHead(config, tensors, embedding, head, ids, layout.short, (*notes, *unused))
 
 
 def _candidates(said: Settings, names: Mapping[str, Stored], vocab: int) -> dict[str, int]:
@@ -210,12 +210,12 @@ def _mtp_settings(said: Settings) -> tuple[Settings, Mapping[str, Any]]:
         settings = {field: value for field, value in said.values.items() if field != "model_type"}
         config = AutoConfig.for_model(kind, **settings).get_text_config()
         kind = config.model_type
-        why = f"are of the class {shown(kind)}, which our reader does not know"
+        reason = f"are of the class {shown(kind)}, which our reader does not know"
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        config, why = None, f"are of the class {shown(kind)}, whose settings cannot be read here ({problem})"
+        config, reason = None, f"are of the class {shown(kind)}, whose settings cannot be read here ({problem})"
     if config is None or kind not in MTP_FAMILIES:
         known = ", ".join(MTP_FAMILIES)
-        raise ModelUnavailable(f"The MTP layers of {name} {reasons.get(kind, why)}. Those of {known} are read.")
+        raise ModelUnavailable(f"The MTP layers of {name} {reasons.get(kind, reason)}. Those of {known} are read.")
     whole = {"use_qk_norm": True, "intermediate_size": getattr(config, "moe_intermediate_size", None), **config.to_dict()}
     whole["head_dim"] = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     decisive = {"quantization_config": said.values.get("quantization_config"), "hidden_act": config.hidden_act}
@@ -438,10 +438,10 @@ def _draft_ids(stored: Repository, names: Mapping[str, Stored], vocab: int) -> T
     ids = offsets + torch.arange(len(offsets))
     if is_vocabulary(ids):
         return ids
-    why = f"is not one of the target's {vocab} tokens: choose the target these heads were trained for"
+    reason = f"is not one of the target's {vocab} tokens: choose the target these heads were trained for"
     if is_vocabulary(offsets):
-        why = "holds token ids, but every engine reads each id's offset from its row number: subtract the row number"
-    raise ModelUnavailable(f"The draft vocabulary of {stored.name} (d2t, t2d) {why}.")
+        reason = "holds token ids, but every engine reads each id's offset from its row number: subtract the row number"
+    raise ModelUnavailable(f"The draft vocabulary of {stored.name} (d2t, t2d) {reason}.")
 
 
 def _parallel_net(layout: Layout, stored: Repository, target: Fit) -> ParallelNet:
@@ -493,7 +493,7 @@ def _cross_net(layout: Layout, stored: Repository, target: Fit) -> CrossNet:
 
 
 _READERS: Mapping[str, Callable[[Layout, Repository, Fit], Any]] = {
-    "feature": feature_head,
+    "feature": published_eagle_head,
     "parallel": _parallel_net,
     "cross": _cross_net,
     "fill": _block_fill,

@@ -164,7 +164,7 @@ class LoadedAnole(LoadedImage):
 
 def janus_config(
     grid: int, *, prompts: int = 2048, width: int = 192, inner: int = 512, layers: int = 14, heads: int = 3, codes: int = 512,
-    dim: int = 8, multiplier: Sequence[int] = (1, 1, 2), latent: int = 64,
+    dim: int = 8, multiplier: Sequence[int] = (1, 1, 2), latent: int = 64
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes; the defaults are those of the shipped models.
 

@@ -1,6 +1,6 @@
 """Loader of image models and their networks: drafters, up- and down-samplers, and the codes' mean patches.
 
-The shipped drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
+The shipped drafter (:class:`EagleHead`, narrow) reads the target's last hidden state after the final norm and the next token's
 embedding. The embedding has a row for each id of a run, the head a row for each code; ``draft_ids`` is ``first_code + code``.
 Guidance runs the drafter on both rows, each with its own features, and mixes the logits as the target does.
 """
@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.drafting.networks.latent_samplers import LatentSamplers
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.cache import exclusive_loading, load_once
 from specviz.models.device import choose_device, dtype_name
-from specviz.models.heads.published import feature_head
+from specviz.models.heads.published import published_eagle_head
 from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.opening import LOCAL, opening, refuse_missing
 from specviz.models.hub.packed_model import shipped_file
@@ -129,7 +129,7 @@ def _from_folder(name: str, folder: Path, dtype: torch.dtype, device: torch.devi
     )  # fmt: skip
 
 
-def image_drafter(loaded: LoadedImage) -> FeatureNet:
+def image_drafter(loaded: LoadedImage) -> EagleHead:
     """Load the shipped drafter for this model. Raises ModelUnavailable if it was trained on a different model."""
     recipe = DRAFTERS.get(loaded.name, "image_drafter")
     if isinstance(loaded, LoadedSprites) and not (WEIGHTS / f"{recipe}.safetensors").is_file():
@@ -141,7 +141,7 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
     _same(card.get("target", ""), loaded, "drafter's weights", recipe)
     table, head = embedding_table(loaded.model, loaded.first_code), tensors.pop("head")
     ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
-    net = FeatureNet(FeatureNet.config_of(card), table, head.to(loaded.device, loaded.dtype), ids)
+    net = EagleHead(EagleHead.config_of(card), table, head.to(loaded.device, loaded.dtype), ids)
     try:
         net.load_state_dict(tensors)
     except RuntimeError as problem:
@@ -182,7 +182,7 @@ def _same(made_for: str, loaded: LoadedImage, what: str, recipe: str) -> None:
         )
 
 
-def published_head(method: str, name: str, loaded: LoadedImage, progress: Progress = no_progress) -> FeatureHead:
+def published_head(method: str, name: str, loaded: LoadedImage, progress: Progress = no_progress) -> PublishedEagleHead:
     """Read LANTERN's heads called ``name`` for this Anole or LlamaGen; the codes come first in the embedding.
 
     Raises ModelUnavailable naming what does not fit.
@@ -204,7 +204,7 @@ def published_head(method: str, name: str, loaded: LoadedImage, progress: Progre
     )
     with reading(name):
         if isinstance(loaded, LoadedAnole):
-            head, codes = feature_head(layout, stored, target), loaded.code_ids
+            head, codes = published_eagle_head(layout, stored, target), loaded.code_ids
             return replace(head, embedding=torch.cat((head.embedding[codes], head.embedding)), head=head.head[codes])
         kind = stored.config["input_type"]
         cells = stored.config.get("block_size") or _GRIDS[kind] ** 2
@@ -214,6 +214,6 @@ def published_head(method: str, name: str, loaded: LoadedImage, progress: Progre
                 f"{name} drafts pictures of {cells} codes from {asked}, but {loaded.name} draws {loaded.cells} from {own}: "
                 "choose the drafter that was trained for it."
             )
-        head = feature_head(layout, stored, target, grid=loaded.grid, grid_from=loaded.first - 1)
+        head = published_eagle_head(layout, stored, target, grid=loaded.grid, grid_from=loaded.first - 1)
         prompt = loaded.prompts.size if isinstance(loaded.prompts, CaptionPrompts) else len(loaded.labels)
         return replace(head, embedding=torch.cat((head.embedding, head.embedding[:1].expand(prompt, -1))))

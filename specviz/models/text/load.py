@@ -127,12 +127,12 @@ def same_tokenizer(target: LoadedText, draft: LoadedText, further: bool = False)
         return
     first = min((index for index, _ in target_ids.items() ^ draft_ids.items()), default=None)
     if first is None:
-        why = "the same tokens, but text is split by different rules"
+        reason = "the same tokens, but text is split by different rules"
     else:
-        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
+        reason = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
     raise TokenizerMismatch(
         f"The target {target.name} ({len(target_ids)} tokens) and the draft {draft.name} ({len(draft_ids)} tokens) do not share "
-        f"a tokenizer: {why}. Choose a draft model of the target's own family."
+        f"a tokenizer: {reason}. Choose a draft model of the target's own family."
     )
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.drafter import paths_of
 from specviz.methods.resources import published_tree
@@ -45,7 +45,7 @@ Own = list[tuple[Tensor, Tensor]]
 
 
 def unroll(
-    net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
+    net: EagleHead, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
     lengths: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
     """Return the outputs [start, hidden] of each draft step.
@@ -73,7 +73,7 @@ def unroll(
 class Truth:
     """Step 0 of the network over concatenated texts. For attention, the texts form a padded batch."""
 
-    def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
+    def __init__(self, net: EagleHead, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
         """``words`` [token, hidden]: token embeddings. ``features`` and ``lengths``: as in :func:`unroll`."""
         self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
         features = pad_rows(features[: len(words) - 1])
@@ -167,7 +167,7 @@ DROPOUT = 0.1
 """Dropout rate of features and embeddings."""
 
 
-def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+def eagle3_loss(net: EagleHead, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return EAGLE-3's loss: the weighted sum over steps and starts of the cross-entropy in nats, times ``scale``.
 
     ``place`` [vocab]: index in the draft vocabulary, or IGNORED. Only answer tokens inside the draft vocabulary count.
@@ -210,7 +210,7 @@ EAGLE_NOISE = 0.2 * 512
 """Width of the uniform noise on features, times the number of tokens of the text."""
 
 
-def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+def eagle_loss(net: EagleHead, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return EAGLE's loss (Li et al., arXiv 2401.15077) summed over the answer tokens, times ``scale``.
 
     The loss is SmoothL1 between features, plus 0.1 times the cross-entropy between the distributions under the target's head.
@@ -225,7 +225,7 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
     return regression(net, output, features[rows[0].to(features.device) + 1])[0].sum() * scale
 
 
-def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+def regression(net: EagleHead, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
     """Return EAGLE's loss [start] of ``outputs`` against the true ``features``, and the target's logits from ``features``."""
     with torch.no_grad():
         truth = apply_padded(partial(F.linear, weight=net.head), features)
@@ -341,10 +341,10 @@ class Sample(NamedTuple):
     thought: Tensor
 
 
-def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
+def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> EagleConfig:
     """Return the config of a drafter with the target's sizes."""
     parts = config.get_text_config()
-    return FeatureConfig(
+    return EagleConfig(
         vocab_size=parts.vocab_size, hidden=parts.hidden_size, heads=parts.num_attention_heads,
         kv_heads=parts.num_key_value_heads, head_size=parts.head_dim, inner=parts.intermediate_size, taps=taps, wide=wide,
         theta=float(parts.rope_parameters["rope_theta"]), eps=parts.rms_norm_eps,
@@ -367,7 +367,7 @@ def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: s
 
 
 @torch.no_grad()
-def start(net: FeatureNet, model: Any, rows: Sample) -> None:
+def start(net: EagleHead, model: Any, rows: Sample) -> None:
     """Initialise ``net`` from the target ``model`` and a fit to ``rows``."""
     last, attention, mlp, hidden = model.base_model.layers[-1], net.layer.self_attn, net.layer.mlp, net.config.hidden
     with gated_layer(model):
@@ -406,7 +406,7 @@ def gated_layer(model: Any) -> Iterator[None]:
         ) from problem
 
 
-def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
+def _even_out(net: EagleHead, inputs: Tensor) -> Tensor:
     """Set the scale of the input projection from ``inputs`` and return the scaled inputs."""
     scale = 1 / inputs.square().mean(0).sqrt().clamp_min(1e-6)
     net.fc.scale.copy_(scale)
@@ -421,7 +421,7 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
     return torch.linalg.solve(gram, x.T @ y / len(x))
 
 
-def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
+def _start_wide(net: EagleHead, model: Any, rows: Sample) -> None:
     """Initialise the projection to predict from the features, and the attention to predict from the embedding."""
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
@@ -436,7 +436,7 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
     attention.v_proj.weight[:, config.hidden :].zero_()
 
 
-def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
+def _attend_to_oneself(net: EagleHead, linear: Tensor, embedded: Tensor) -> None:
     """Initialise the attention: tokens attend to themselves; values and output apply a low-rank part of ``linear`` [in, out]."""
     config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
     size, groups = config.head_size, config.kv_heads
@@ -477,7 +477,7 @@ def make(job: Job) -> None:
     columns = EAGLE3_TAPS if fused else EAGLE_TAPS
     model, embedding = inputs.assets.target.model, inputs.assets.embedding
     shape = shape_of(model.config, store.taps[columns], fused)
-    net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
+    net = EagleHead(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
     start(net, model, sample(store, inputs.fitting_set(settings), embedding, columns))
     loss = partial(eagle3_loss, net, inputs.place) if fused else partial(eagle_loss, net)
@@ -487,7 +487,7 @@ def make(job: Job) -> None:
 
 
 def acceptance_metrics(
-    net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
+    net: EagleHead, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
 ) -> dict[str, float]:
     """Return the acceptance of chains from every position of the answers, and of EAGLE's 25-node tree down to ``depth``."""
 

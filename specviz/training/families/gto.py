@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto import branch_lengths, tree_reward
@@ -70,7 +70,7 @@ class Tree:
 
 
 @torch.no_grad()
-def grow_trees(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
+def grow_trees(net: EagleHead, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
     """Return the tree of each start; start i has token i + 1 as the root.
 
     ``tokens`` [token] and ``features`` [token, tap * hidden]: the whole dialogue. ``starts``: ascending, int64 [start].
@@ -177,8 +177,8 @@ class LossInputs(NamedTuple):
     ``net``: drafter in training. ``before``: reference drafter. ``place`` [vocab]: index in the draft vocabulary, or IGNORED.
     """
 
-    net: FeatureNet
-    before: FeatureNet
+    net: EagleHead
+    before: EagleHead
     target: Target
     place: Tensor
 
@@ -206,7 +206,7 @@ def sample_starts(dialogue: DialogueFeatures, groups: int, members: int, generat
 
 
 def branch_log(
-    net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
+    net: EagleHead, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
 ) -> Tensor:
     """Return the log-probability [start] of the branch of each start under ``net``. Branches have at least one token."""
     words = F.embedding(dialogue.tokens, net.embedding)

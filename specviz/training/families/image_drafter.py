@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.drafting.networks.weights import write_weights
 from specviz.models.image.image import LoadedImage, embedding_table
 from specviz.models.image.load import CODECS, load_image_model
@@ -127,18 +127,18 @@ class Examples:
         return example
 
 
-def new_drafter(loaded: LoadedImage) -> FeatureNet:
+def new_drafter(loaded: LoadedImage) -> EagleHead:
     """Return a drafter initialised from the target's last layer, whose output at first repeats the input feature."""
     torch.manual_seed(0)
     text, parameters = loaded.model.config.text_config, dict(loaded.model.named_parameters())
     width, heads, layers = text.hidden_size, text.num_attention_heads, text.num_hidden_layers
-    config = FeatureConfig(
+    config = EagleConfig(
         vocab_size=loaded.first_code + loaded.codes, hidden=width, heads=heads, kv_heads=heads, head_size=width // heads,
         inner=text.intermediate_size, taps=(layers,), wide=False, theta=float(text.rope_parameters["rope_theta"]),
     )  # fmt: skip
     head = loaded.model.model.generation_head
     both = (head.vision_head.weight @ head.proj_out.weight).detach()
-    net = FeatureNet(config, embedding_table(loaded.model, loaded.first_code).clone(), both, None)
+    net = EagleHead(config, embedding_table(loaded.model, loaded.first_code).clone(), both, None)
     with torch.no_grad():
         for name, value in net.layer.named_parameters():
             value.copy_(parameters[f"{LAYERS}{layers - 1}.{name}"])
@@ -151,7 +151,7 @@ def new_drafter(loaded: LoadedImage) -> FeatureNet:
 
 
 @torch.no_grad()
-def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[Tensor], Tensor]) -> None:
+def linear_start(net: EagleHead, examples: Sequence[Example], head: Callable[[Tensor], Tensor]) -> None:
     """Fit the drafter's head by ridge regression from the previous position's feature to the logits of the target's ``head``.
 
     The untrained drafter repeats the previous feature, for which the target's head is far too confident; correcting that would
@@ -167,7 +167,7 @@ def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[T
 Drafted = tuple[Tensor, Tensor, list[Tensor]]
 
 
-def draft_steps(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
+def draft_steps(net: EagleHead, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
     """Return (guided target distribution [start, code], guided log-probabilities of the drafter [start, code], drafter outputs
     [start, hidden] of both rows) for each step. ``rows``: starts of each step, see :meth:`Example.starts`."""
     both = zip(*(unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)), strict=True)
@@ -181,7 +181,7 @@ def draft_steps(net: FeatureNet, example: Example, rows: list[Tensor], strength:
     ]
 
 
-def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
+def loss(net: EagleHead, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
     """Return the loss, a weighted sum over the steps.
 
     Terms of a step: cross-entropy to the guided distribution, SmoothL1 of the features, and ``common`` times the negative log of
@@ -199,7 +199,7 @@ def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float,
 
 
 @torch.no_grad()
-def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> dict[str, float]:
+def overlap(net: EagleHead, examples: Sequence[Example], strength: float) -> dict[str, float]:
     """Return the acceptance probability, by depth, of a code sampled from the drafter at temperature 1."""
     sums = np.zeros(len(SHARES))
     for example in examples:

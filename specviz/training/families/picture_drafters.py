@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.packed_model import LEARNED_FROM, digest, named
@@ -194,7 +194,7 @@ def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
-def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+def all_rows_loss(net: EagleHead, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return EAGLE's loss. Taps: input embeddings, last feature."""
     embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator)
@@ -202,7 +202,7 @@ def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.
     return regression(net, outputs, features[rows[0] + 1])[0].sum() * scale
 
 
-def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+def words_loss(net: EagleHead, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Return HiViS's loss. A step counts if the target's top token was among the drafter's top five in all earlier steps."""
     features = dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator)
@@ -250,7 +250,7 @@ def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor
     return list(outputs)
 
 
-def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
+def draft_logits(net: EagleHead | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Return the logits [start, vocab] of each draft step along the true text. ``starts``: as in :func:`unroll`."""
     if isinstance(net, CrossNet):
         return [net.logits(output) for output in unroll_cross(net, picture, starts + 1, depth)]
@@ -259,7 +259,7 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
     return [net.logits(output) for output in outputs]
 
 
-def acceptance_metrics(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
+def acceptance_metrics(net: EagleHead | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """Return the acceptance of chains from every position of greedy answers."""
     draft: Any = partial(draft_logits, net, depth=depth)
     return acceptance.metrics(acceptance.chain_ranks(dialogues, depth, draft))
@@ -321,7 +321,7 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     return learner, tokenizer, own_answers(learner, tokenizer, TARGET, driver.say)
 
 
-def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
+def network(learner: Learner, store: Any, numbers: list[int]) -> EagleHead | CrossNet:
     """Return an initialised network for the store's view.
 
     For the compressed view, the decoder layers add zero. For other views, a feature network starts from the target's last layer
@@ -332,7 +332,7 @@ def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | Cr
     head = model.lm_head.weight.detach().float()
     narrow = shape_of(model.config, (layers,), False)
     if store.view != COMPRESSED:
-        net = FeatureNet(replace(narrow, steps=STEPS if store.view == WORDS else 0), embedding, head, None).to(store.device)
+        net = EagleHead(replace(narrow, steps=STEPS if store.view == WORDS else 0), embedding, head, None).to(store.device)
         start(net, model.model.text_model, sample(store, numbers, net.embedding, slice(-1, None)))
         return net
     torch.manual_seed(0)

@@ -14,7 +14,7 @@ import gradio as gr
 from specviz.engine.stop import Stop, computing
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.unfinished import unfinished
-from specviz.interop.server import Answer, look
+from specviz.interop.server import Answer, identify
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run, Step, Trace
@@ -85,7 +85,7 @@ def borrowed(took: deque[float]) -> Stream:
                 if cancel.is_set():
                     events.close()
                     if collector.end is None:
-                        yield stopped(collector.trace, cancel.why)
+                        yield stopped(collector.trace, cancel.reason)
                     return
             took.append(time.monotonic() - begun)
         except gr.Error as error:
@@ -136,7 +136,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
 def _asked(url: str, request: Request, cancel: Stop, progress: Progress) -> Generator[Event, None, None]:
     """Yield the events of a run on a server. The end record includes the server's acceptance rates."""
     progress(f"Connecting to {url}", None)
-    server = look(url, cancel=cancel)
+    server = identify(url, cancel=cancel)
     progress(f"Waiting for {server.title}", None)
     answer = Answer(server, request, cancel)
     cancel.begin()

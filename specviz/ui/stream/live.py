@@ -99,7 +99,7 @@ class StreamSink:
 
     def stopped(self) -> str:
         """Return the message for a run that was stopped before the first step."""
-        return self.cancel.why or self.nothing
+        return self.cancel.reason or self.nothing
 
     def put(self, *, over: bool = False, urgent: bool = False, **news: Any) -> None:
         """Replace fields of the frame. ``over``: whether this is the last change."""
@@ -295,7 +295,7 @@ class RunQueue:
 
 
 @dataclass(eq=False)
-class Live:
+class RunStream:
     """The engine shared by all visitors, which executes one run at a time."""
 
     stream: Stream
@@ -460,7 +460,7 @@ class Live:
             broken = f"The trace of this run is invalid, so the run cannot be explained or saved: {error}"
             failure = failure or broken
         if abandoned and trace and not trace.end:
-            ended = trace.replace(end=stopped(trace, frame.cancel.why))
+            ended = trace.replace(end=stopped(trace, frame.cancel.reason))
             self.store.append(frame.key, traces.lines(ended)[-1])
             return self._explained(frame, baseline, abandoned=False)
         # The autoregressive run follows a run that ended by itself.

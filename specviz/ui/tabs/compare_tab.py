@@ -80,7 +80,7 @@ def unlike(left: Run, right: Run) -> str:
 ROWS = {name: pair.ROWS[name] for name in ("tokens", "target passes")} | {
     "tokens per pass, τ": lambda trace: pair.number(metrics.tau(trace.steps)),
     "tokens per second": lambda trace: pair.number(trace.end.metrics.get("tokens_per_second") if trace.end else None, 1),
-    "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.verdict(trace)) else "–",
+    "speed-up of this run": lambda trace: f"{found.speedup:.2f}×" if (found := metrics.compared_speed(trace)) else "–",
 }
 
 
@@ -107,7 +107,7 @@ class Speeds:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MethodComparison:
     """Result of a comparison.
 
     ``headline``: which run is faster; ``text``: comparison of the texts; ``beside``: remarks; ``speeds``: speed-ups of both
@@ -120,18 +120,18 @@ class Verdict:
     speeds: tuple[Speeds, Speeds] | None = None
 
 
-def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> Verdict:
+def compare(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> MethodComparison:
     """Compare two runs over one or more rounds. ``rehearsals``: number of earlier runs of each side."""
     left, right = rounds[-1]
     if different := unlike(left.run, right.run):
-        return Verdict(
+        return MethodComparison(
             f"Their {different} differ", beside="So neither texts nor times can be compared. Run both methods on one prompt."
         )
-    sides = [[metrics.verdict(one) for one in side] for side in zip(*rounds, strict=True)]
+    sides = [[metrics.compared_speed(one) for one in side] for side in zip(*rounds, strict=True)]
     left_speeds, right_speeds = (Speeds(tuple(found.speedup for found in side if found)) for side in sides)
     beside = [_remembered(trace.run, count) for trace, count in zip((left, right), rehearsals, strict=True)]
     if min(len(left_speeds.each), len(right_speeds.each)) < len(rounds):
-        return Verdict("No speed to compare", _texts(left, right), "The autoregressive run was not timed for both.")
+        return MethodComparison("No speed to compare", _texts(left, right), "The autoregressive run was not timed for both.")
     named = ((left_speeds.middle, left.run.title), (right_speeds.middle, right.run.title))
     (fast, winner), (slow, other) = sorted(named, reverse=True)
     headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
@@ -141,7 +141,7 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (
     alternated = f"Measured alternately, {len(rounds)} times each, with an empty memory."
     beside.append("One run each, so the variation between runs is unknown." if len(rounds) == 1 else alternated)
     beside.append(f"The autoregressive runs took {min(times):.1f} to {max(times):.1f} ms per token.")
-    return Verdict(headline, _texts(left, right), " ".join(filter(None, beside)), (left_speeds, right_speeds))
+    return MethodComparison(headline, _texts(left, right), " ".join(filter(None, beside)), (left_speeds, right_speeds))
 
 
 def _texts(left: Trace, right: Trace) -> str:
@@ -163,7 +163,7 @@ def _remembered(run: Run, rehearsals: int) -> str:
     return f"{run.title} had answered {'this' if rehearsals else 'a'} prompt {times} before." if count else ""
 
 
-def race(left: Trace, right: Trace, judged: Verdict) -> str:
+def race(left: Trace, right: Trace, judged: MethodComparison) -> str:
     """Return the HTML of the speed-up bars on one scale, longer is faster: the baseline, and both sides with their range."""
     if judged.speeds is None:
         return ""
@@ -181,7 +181,7 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
 
 def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: Sequence[int] = (0, 0)) -> str:
     """Return the HTML of the verdict."""
-    judged = verdict(rounds, rehearsals)
+    judged = compare(rounds, rehearsals)
     return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))
 
 

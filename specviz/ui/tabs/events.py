@@ -58,7 +58,7 @@ def stop(shared: AppState, session: str | None) -> None:
         page.stop()
 
 
-def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look: Any) -> tuple[gr.Button, gr.Button]:
+def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **style: Any) -> tuple[gr.Button, gr.Button]:
     """Return a button that starts a run and a button that stops the page's run."""
 
     def halt(request: gr.Request) -> gr.Button:
@@ -66,7 +66,7 @@ def run_buttons(shared: AppState, verb: str, elem_id: str | None = None, **look:
         return gr.Button("Stopping")  # not disabled, because this update may arrive after the run's last update
 
     with gr.Row(elem_classes="sp-go"):
-        run = gr.Button(verb, variant="primary", elem_id=elem_id, **look)
-        button = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+        run = gr.Button(verb, variant="primary", elem_id=elem_id, **style)
+        button = gr.Button("Stop", visible=False, elem_classes="sp-stop", **style)
     button.click(halt, None, button, queue=False, **QUIET)
     return run, button

@@ -34,7 +34,7 @@ MOST_METHODS, MOST_SECONDS, TOKENS = 20, 180.0, 64
 
 def lane(name: str, trace: Trace) -> dict[str, Any]:
     """Return a run as a lane. A step is its time in ns, the number of accepted draft tokens, and the emitted pieces."""
-    verdict = metrics.verdict(trace)
+    verdict = metrics.compared_speed(trace)
     return {
         "name": name,
         "method": trace.run.method,

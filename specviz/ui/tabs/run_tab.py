@@ -90,7 +90,7 @@ class RunTab(TabParts):
                 with gr.Column(elem_classes="sp-foot", min_width=0):
                     self.run, self.stop = run_buttons(shared, self.verb[0], f"{prefix}-run-live", size="lg", min_width=0)
                     self.hardware = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
-                    self.why = theme.html(panels.why(first.trace if first else None, False, prefix))
+                    self.explanation = theme.html(panels.speed_explanation(first.trace if first else None, False, prefix))
         self.wire(tab_page)
 
     def add_controls(self, first: Recording | None) -> None:
@@ -288,7 +288,7 @@ class RunTab(TabParts):
 
     def explained(self, trace: Trace, timing: bool = False) -> Updates:
         """Return the update that explains a run's speed-up. ``timing``: whether the baseline is still being timed."""
-        return {self.why: panels.why(trace, timing, self.prefix)}
+        return {self.explanation: panels.speed_explanation(trace, timing, self.prefix)}
 
     async def fill(self, request: gr.Request, filled: bool, run_name: str) -> Updates:
         """Return the updates of opening the tab for the first time: the run named in the URL, else ``run_name``."""

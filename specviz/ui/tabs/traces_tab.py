@@ -178,23 +178,23 @@ class Inspection(TabParts):
         self.run, self.stop = run_buttons(shared, self.verb[0], size="md")
         self.banner, self.report = theme.html("", visible=False), theme.html("", elem_id="sp-inspected")
         self.plots = [gr.Plot(show_label=False, visible=False, elem_classes="sp-wide") for _ in range(3)]
-        look = gr.Textbox("light", visible=False)
-        self.run.click(self.go, [drafter, target, look], [*self.outputs, *self.plots], js=LOOK, **QUIET)
+        theme_name = gr.Textbox("light", visible=False)
+        self.run.click(self.go, [drafter, target, theme_name], [*self.outputs, *self.plots], js=LOOK, **QUIET)
 
-    def go(self, drafter: str | None, target: str | None, look: str, request: gr.Request) -> Iterator[Updates]:
+    def go(self, drafter: str | None, target: str | None, theme_name: str, request: gr.Request) -> Iterator[Updates]:
         """Inspect the selected drafter."""
         steps = inspecting(self.shared, self.shared.presence.caller(request), drafter, target)
-        yield from self.merged(self.running(steps, "dark" if look == "dark" else "light"))
+        yield from self.merged(self.running(steps, "dark" if theme_name == "dark" else "light"))
 
-    def running(self, steps: Iterator[str | Report], look: str) -> Iterator[Updates]:
-        """Yield the updates of an inspection: progress, then the report with figures. ``look``: theme of the figures."""
+    def running(self, steps: Iterator[str | Report], theme_name: str) -> Iterator[Updates]:
+        """Yield the updates of an inspection: progress, then the report with figures. ``theme_name``: theme of the figures."""
         yield self.busy(True)
         try:
             for step in steps:
                 if isinstance(step, str):
                     yield self.say(step or "Waiting for the engine", note=True)
                     continue
-                figures = [gr.Plot(fluid(figure), visible=True) for figure in step.figures(look).values()]
+                figures = [gr.Plot(fluid(figure), visible=True) for figure in step.figures(theme_name).values()]
                 yield {self.report: report_html(step)} | dict(zip(self.plots, figures, strict=False))
             yield self.busy(False) | self.say("")
         except SpecvizError as error:

@@ -45,19 +45,19 @@ class Figures:
             for _ in range(2):
                 with gr.Row(elem_classes="sp-plots"):
                     self.shown += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
-            self.look = gr.Textbox("light", visible=False)
+            self.theme_name = gr.Textbox("light", visible=False)
         self.ask = ASK.format(fold=fold.elem_id)
         self.on(fold.expand).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
 
     def on(self, event: Any) -> Any:
         """Redraw the figures on ``event`` if the accordion is open."""
-        return event(self.drawn, [self.run_name, self.look], self.shown, js=self.ask, **QUIET)
+        return event(self.drawn, [self.run_name, self.theme_name], self.shown, js=self.ask, **QUIET)
 
-    async def drawn(self, run_name: str, look: str, request: gr.Request) -> list[Any]:
-        """Return the figures of a run. ``look``: theme of the page."""
+    async def drawn(self, run_name: str, theme_name: str, request: gr.Request) -> list[Any]:
+        """Return the figures of a run. ``theme_name``: theme of the page."""
         if not run_name:
             return [gr.skip()] * len(self.shown)
-        theme_name = "dark" if look == "dark" else "light"
+        theme_name = "dark" if theme_name == "dark" else "light"
 
         def made() -> list[Any]:
             trace = self.shared.archive.trace(run_name)

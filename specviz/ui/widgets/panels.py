@@ -59,7 +59,7 @@ def hardware(sentence: str) -> str:
     return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
-def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
+def speed_explanation(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
     """Return the HTML of a run's speed-up and the terms that explain it.
 
     ``timing``: whether the baseline is still being timed; ``prefix``: prefix of the tab's ids, with which the button finds the
@@ -78,11 +78,11 @@ def why(trace: Trace | None, timing: bool = False, prefix: str = "sp") -> str:
 
 def _headline(trace: Trace, terms: dict[str, Term], timing: bool, prefix: str) -> str:
     more = f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
-    measured = metrics.verdict(trace)
+    measured = metrics.compared_speed(trace)
     sentence = markup(terms["verdict"].sentence)
     if measured is None:
-        why = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
-        return f'<p title="{sentence}">Speed-up {more}</p><p>{why}</p>'
+        state = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
+        return f'<p title="{sentence}">Speed-up {more}</p><p>{state}</p>'
     word = {"level": "no faster"}.get(measured.word, measured.word)
     formula = markup(metrics.FORMULAS["speedup"])
     return f'<p title="{sentence}">Why {word} {more}</p><p title="{formula}"><b>{measured.speedup:.2f}×</b> measured</p>'

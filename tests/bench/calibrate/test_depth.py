@@ -32,7 +32,7 @@ def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp):
     found = table([places], DEEPEST, sizes)
     for depth in (1, DEEPEST):
         for place, nodes in enumerate(sizes):
-            real = run(Dynamic(depth, WIDTH, nodes, cooled=MIN_CONFIDENCE_TEMPERATURE), warp)
+            real = run(Dynamic(depth, WIDTH, nodes, temperature_floor=MIN_CONFIDENCE_TEMPERATURE), warp)
             assert real.ids == alone.ids
             at, lengths = 0, []
             for step in real.steps:

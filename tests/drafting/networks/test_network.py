@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockConfig, BlockNet
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
@@ -22,7 +22,7 @@ VOCAB, HIDDEN, KNOWN = 40, 16, 24
 SMALL = SmallConfig(VOCAB, HIDDEN, draft_vocab=KNOWN, width=8, layers=1, heads=2, inner=8, window=32)
 FEATURES = {"heads": 2, "kv_heads": 1, "head_size": 8, "inner": 8, "taps": (0, 2)}
 MAKERS: dict[str, Callable[[Tensor, Tensor, Tensor], Network]] = {
-    "feature": lambda e, h, ids: FeatureNet(FeatureConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),
+    "feature": lambda e, h, ids: EagleHead(EagleConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),
     "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),
     "block": lambda e, h, ids: BlockNet(BlockConfig(VOCAB, HIDDEN, 2, 1, 8, 8, 2, draft_vocab=KNOWN, width=8), e, h, ids),
     "parallel": lambda e, h, ids: ParallelNet(ParallelConfig(HIDDEN, 3, 2, blocks=1, trunk=1, turned=True), h, ids),

@@ -122,13 +122,13 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
 
 
 def test_a_finished_runs_tensors_serve_the_next_one_while_they_fit_and_hold_few_graphs(monkeypatch):
-    stepper = tiny_net(tiny_target().model, True).runtime()
-    first = feature_levels.acquire(stepper, 100)
-    assert feature_levels.acquire(stepper, 100) is not first, "another run's are its own"
-    feature_levels.release(stepper, first)
-    assert feature_levels.acquire(stepper, 100) is first
-    feature_levels.release(stepper, first)
-    assert feature_levels.acquire(stepper, 2 * first.columns) is not first
-    feature_levels.release(stepper, first)
+    runtime = tiny_net(tiny_target().model, True).runtime()
+    first = feature_levels.acquire(runtime, 100)
+    assert feature_levels.acquire(runtime, 100) is not first, "another run's are its own"
+    feature_levels.release(runtime, first)
+    assert feature_levels.acquire(runtime, 100) is first
+    feature_levels.release(runtime, first)
+    assert feature_levels.acquire(runtime, 2 * first.columns) is not first
+    feature_levels.release(runtime, first)
     monkeypatch.setattr(feature_levels, "MOST_STEPS", -1)
-    assert feature_levels.acquire(stepper, 100) is not first
+    assert feature_levels.acquire(runtime, 100) is not first

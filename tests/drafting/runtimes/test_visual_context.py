@@ -15,7 +15,7 @@ from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.methods.hivis.step_embedding import StepwiseDrafter
 from tests.support.rounds import context
 from tests.support.tiny.text import Decoded, decode
-from tests.support.worlds.vision import GREEDY, World, expected, feature_net, step_vectors, text_model, world
+from tests.support.worlds.vision import GREEDY, World, eagle_head, expected, step_vectors, text_model, world
 from tests.support.worlds.witness import Witness, hidden_states
 
 KINDS = ["smolvlm", "qwen2_5vl"]
@@ -43,7 +43,7 @@ def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rows_reads_the_picture_at_its_places(kind):
     here = world(kind)
-    net = feature_net(here.tiny.model)
+    net = eagle_head(here.tiny.model)
     drafter = AllRows(net.runtime(), here.layout)
     witness = Witness(drafter)
     drafting(here, witness, drafter.reads)
@@ -55,7 +55,7 @@ def test_all_rows_reads_the_picture_at_its_places(kind):
 @pytest.mark.parametrize(("kind", "stepwise"), [(KINDS[0], True), (KINDS[1], False)])
 def test_text_alone_is_the_drafter_on_the_text_places(kind, stepwise):
     here = world(kind)
-    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
+    net, steps = eagle_head(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
     drafter = FeatureDrafter(net.runtime()) if steps is None else StepwiseDrafter(net.runtime(), steps)
     witness = Witness(TextAlone(drafter, here.layout))
     drafting(here, witness, net.config.taps)
@@ -74,7 +74,7 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch):
         return run(self, ids, until)
 
     monkeypatch.setattr(FeatureDrafter, "_commit", counted)
-    net = feature_net(here.tiny.model)
+    net = eagle_head(here.tiny.model)
     found = drafting(here, TextAlone(FeatureDrafter(net.runtime()), here.layout), net.config.taps, 4)
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     # The root's own row belongs to the first round, and every row pairs a token with the one before it.

@@ -1,10 +1,10 @@
-"""The depth that pays: dear forwards make shallow trees, cheap ones deep, by what each depth brought in a calibration."""
+"""The depth that policy: dear forwards make shallow trees, cheap ones deep, by what each depth brought in a calibration."""
 
 import numpy
 import pytest
 
-from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile, depth_that_pays
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile, fastest_depth
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.resources import TREES
@@ -20,8 +20,8 @@ STEEP = CostCurve((1, 2, 17), (10.0, 11.0, 40.0))
 @pytest.mark.parametrize("forward", [0.0, 0.05, 0.25, 1.0])
 @pytest.mark.parametrize("curve", [FLAT, STEEP])
 def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve, forward):
-    pays = SpeedupMaximising.on(curve, forward=forward)
-    found = depth_that_pays(PROFILE, pays, 0.0)
+    policy = SpeedupPolicy.on(curve, forward=forward)
+    found = fastest_depth(PROFILE, policy, 0.0)
     rates = {
         (depth, size): row[place] / (curve.at(1 + size) + depth * forward * 10.0)
         for depth, row in enumerate(COLD, start=1)
@@ -34,8 +34,8 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve, forward):
 
 
 def test_a_stated_size_is_the_size_that_is_weighed():
-    pays = SpeedupMaximising.on(FLAT, forward=0.05)
-    one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
+    policy = SpeedupPolicy.on(FLAT, forward=0.05)
+    one, between, beyond = (fastest_depth(PROFILE, policy, 0.0, nodes) for nodes in (1, 10, 128))
     assert (one.nodes, between.nodes, beyond.nodes) == (1, 10, 128)
     assert MIN_LEVELS == one.levels < between.levels
     assert between.tau == pytest.approx(2.2 + 0.5 * 0.5)

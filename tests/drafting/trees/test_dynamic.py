@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from specviz.drafting.trees.dynamic import DRAFT_COST, MIN_CONFIDENCE_TEMPERATURE, Dynamic, SpeedupMaximising
+from specviz.drafting.trees.dynamic import DRAFT_COST, MIN_CONFIDENCE_TEMPERATURE, Dynamic, SpeedupPolicy
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from tests.support.rounds import context
@@ -64,7 +64,7 @@ def test_the_temperature_does_not_change_the_tree():
 @pytest.mark.parametrize(("temperature", "read_at"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
 def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature, read_at):
     drafter = Fancy()
-    draft = Dynamic(4, 3, 12, cooled=0.4).build(drafter, context(warp=Warp(temperature)))
+    draft = Dynamic(4, 3, 12, temperature_floor=0.4).build(drafter, context(warp=Warp(temperature)))
     assert draft.confidence[0] is None
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
@@ -129,13 +129,13 @@ def test_a_fitted_tree_has_the_size_that_pays_most():
         rates = []
         for nodes in range(len(probabilities) + 1):
             rates.append((1 + sum(probabilities[:nodes])) / (CURVE.at(nodes + 1) + forwards * DRAFT_COST * 10.0))
-        assert SpeedupMaximising.on(CURVE)(probabilities, forwards) == rates.index(max(rates))
+        assert SpeedupPolicy.on(CURVE)(probabilities, forwards) == rates.index(max(rates))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed):
     sure, doubtful = (
-        Dynamic(5, 4, SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
+        Dynamic(5, 4, SpeedupPolicy.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 
@@ -149,5 +149,5 @@ def test_a_sure_drafter_keeps_a_chain_connected():
 
 def test_padding_that_is_paid_for_is_used():
     probabilities = [0.5] + [0.001] * 30
-    assert SpeedupMaximising.on(CURVE)(probabilities, 2) == 1
-    assert SpeedupMaximising.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
+    assert SpeedupPolicy.on(CURVE)(probabilities, 2) == 1
+    assert SpeedupPolicy.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"

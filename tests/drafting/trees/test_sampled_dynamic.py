@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from specviz.drafting.trees import sampled_dynamic
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, expected_acceptance, first_acceptance
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
@@ -21,9 +21,9 @@ from tests.support.worlds.fancy import Fancy, path_to, paths
 context = partial(rounds.context, [5, 1], warp=Warp(1.0))
 
 
-def pays(node: float, forward: float) -> SpeedupMaximising:
+def pays(node: float, forward: float) -> SpeedupPolicy:
     """Where a node more costs so much of a pass, and a forward so much."""
-    return SpeedupMaximising.on(CostCurve((1, 101), (1.0, 1.0 + 100 * node)), forward=forward)
+    return SpeedupPolicy.on(CostCurve((1, 101), (1.0, 1.0 + 100 * node)), forward=forward)
 
 
 @given(seed=some.integers(0, 9999), depth=some.integers(1, 5), width=some.integers(1, 5), nodes=some.integers(1, 30))
@@ -87,7 +87,7 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
 def best_first(
     kept: list[tuple[float, int]], offers: list[float], level: int, limit: int, width: int, most: int,
-    policy: SpeedupMaximising | None,
+    policy: SpeedupPolicy | None,
 ) -> tuple[int, bool]:  # fmt: skip
     """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
     one at a time from a heap. ``kept`` are the values and depths of the tree so far."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Draft
 from specviz.engine.tree import DraftTree
@@ -171,8 +171,8 @@ def test_a_branch_stops_where_the_context_ends():
 
 def test_as_many_nodes_as_pay_and_none_where_none_does():
     sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
-    cheap = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 11.0)))
+    cheap = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 11.0)))
     assert len(Merged(None, sure, Estimates(), size=cheap).draft(context([9, 0])).tree) > 15
-    dear = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 600.0)))
+    dear = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 600.0)))
     draft = Merged(None, sure, Estimates(), size=dear).draft(context([9, 0]))
     assert (len(draft.tree), draft.calls) == (1, 0)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, Fit, Repository, layout_of
@@ -31,8 +31,8 @@ from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
 
 
-def head_of(kind: str, stored: Repository, fit: Fit | None = None) -> FeatureHead:
-    head: FeatureHead = read(kind, stored, fit or target())
+def head_of(kind: str, stored: Repository, fit: Fit | None = None) -> PublishedEagleHead:
+    head: PublishedEagleHead = read(kind, stored, fit or target())
     return head
 
 
@@ -82,7 +82,7 @@ def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path):
     flat = {**HEADS["llama"]["config"]["transformer_layer_config"], "target_hidden_size": 24}
     flat["eagle_aux_hidden_state_layer_ids"] = [2, 4, 5]
     head = head_of("eagle3", opened(tmp_path / "whole", tensors, flat), wide)
-    assert FeatureRuntime(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
+    assert EagleRuntime(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
     del tensors["embed_tokens.weight"]
     with pytest.raises(ModelUnavailable, match="width 24 and is 16 wide"):
         head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
@@ -113,27 +113,27 @@ def test_a_low_rank_head_chooses_the_candidates_that_the_output_head_scores(tmp_
 @pytest.mark.parametrize("wide", [True, False])
 def test_our_own_network_is_the_same_head(wide):
     net = tiny_net(tiny_llama(), wide, 30)
-    stepper = net.runtime()
+    runtime = net.runtime()
     tokens = text()[0]
     features = torch.randn(len(tokens), len(net.config.taps) * net.config.hidden, dtype=torch.float64)
     rows, mask = torch.arange(len(tokens)), torch.ones(len(tokens), len(tokens)).tril().bool()
-    cache = stepper.open(16)
-    outputs = stepper(tokens, stepper.fuse(features), rows, cache, 0, mask)
-    assert (logits_of(net.as_head("own"), tokens, features) - stepper.logits(outputs)).abs().max() < 1e-9
+    cache = runtime.open(16)
+    outputs = runtime(tokens, runtime.fuse(features), rows, cache, 0, mask)
+    assert (logits_of(net.as_head("own"), tokens, features) - runtime.logits(outputs)).abs().max() < 1e-9
 
 
 def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path):
     rope = {"type": "mrope", "mrope_section": [1, 1, 1]}
-    stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
+    runtime = EagleRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
     places = torch.tensor([[0, 1, 2, 2, 2, 5], [0, 1, 2, 3, 2, 5], [0, 1, 2, 2, 4, 5]])
-    cosine, sine = stepper._turns(places)
+    cosine, sine = runtime._turns(places)
     for row in range(6):
         for rate in range(3):  # time, height, width: one rate each
             angle = float(places[rate, row]) * 5000.0 ** -(2 * rate / HEAD_SIZE)
             assert float(cosine[row, 0, rate]) == pytest.approx(math.cos(angle)) == float(cosine[row, 0, 3 + rate])
             assert float(sine[row, 0, 3 + rate]) == pytest.approx(math.sin(angle)) == -float(sine[row, 0, rate])
     words = torch.arange(6)
-    assert torch.equal(stepper._turns(words)[0], stepper._turns(words.expand(3, 6))[0]), "words have one position three times"
+    assert torch.equal(runtime._turns(words)[0], runtime._turns(words.expand(3, 6))[0]), "words have one position three times"
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_trainers_deal_out_rates_each_in_their_own_way(tmp_path, architecture, r
 def test_a_window_follows_the_positions_and_not_the_columns(tmp_path):
     config = {**CONFIG, "layer_types": ["sliding_attention"], "sliding_window": 3}
     tokens, features = text()
-    stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
+    runtime = EagleRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
 
     def drafted(changed):
         """A sibling's child: column 8, at position 6; what stands at ``changed`` in the text is another token."""
-        cache, rows = stepper.open(9), torch.arange(5)
+        cache, rows = runtime.open(9), torch.arange(5)
         words = tokens.clone()
         words[changed] = (words[changed] + 1) % 48
-        stepper(words[:5], stepper.fuse(features[:5]), rows, cache, 0, torch.ones(5, 5).tril().bool())
+        runtime(words[:5], runtime.fuse(features[:5]), rows, cache, 0, torch.ones(5, 5).tril().bool())
         places, mask = torch.tensor([5, 5, 5, 6]), torch.ones(4, 9).bool()
         mask[:, 5:] = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]).bool()
-        return stepper(tokens[1:5], stepper.fuse(features[1:5]), places, cache, 5, mask)[-1]
+        return runtime(tokens[1:5], runtime.fuse(features[1:5]), places, cache, 5, mask)[-1]
 
     seen = drafted(6)  # no column at all
     assert torch.equal(drafted(3), seen), "position 3 lies three behind position 6"
@@ -171,7 +171,7 @@ def test_a_window_follows_the_positions_and_not_the_columns(tmp_path):
 
 def test_partial_rotation_leaves_the_other_channels(tmp_path):
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "partial_rotary_factor": 0.7}))
-    cosine, sine = FeatureRuntime(head)._turns(torch.arange(4))
+    cosine, sine = EagleRuntime(head)._turns(torch.arange(4))
     assert head.config.channels().tolist() == [0, 1, 4, 2, 3, 5], "the two channels that stay end the halves"
     for still in (2, 5):
         assert bool((cosine[..., still] == 1).all()) and not bool(sine[..., still].any())

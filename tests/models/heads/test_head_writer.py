@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specviz.__main__ import main
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.published import read
@@ -19,10 +19,10 @@ LAYOUTS = {"speculators": LAYOUTS["speculators"], "flat": LAYOUTS["eagle3"]}
 PLAIN_ROTARY = [name for name in HEADS if name not in ("llama3 rotary", "yarn")]
 
 
-def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
+def back(folder: Path, layout: str, fit: Fit) -> PublishedEagleHead:
     repository = open_repository(str(folder))
     assert layout_of(repository) is LAYOUTS[layout]
-    head: FeatureHead = read("eagle3", repository, fit)
+    head: PublishedEagleHead = read("eagle3", repository, fit)
     return head
 
 

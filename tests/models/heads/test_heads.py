@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.heads import heads
 from specviz.targets.text import TextTarget
@@ -40,9 +40,9 @@ def folder(tmp_path, monkeypatch, target):
 
 def test_what_ships_is_read_once_and_shared(folder, target):
     first = heads.load_heads("eagle3", None, Loaded(), target)
-    assert isinstance(first, FeatureNet) and first is heads.load_heads("eagle3", "eagle3", Loaded(), target)
+    assert isinstance(first, EagleHead) and first is heads.load_heads("eagle3", "eagle3", Loaded(), target)
     ready = heads.drafting_heads("eagle3", "", Loaded(), target)
-    assert isinstance(ready, FeatureRuntime) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
+    assert isinstance(ready, EagleRuntime) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
     assert ready.config.taps == first.config.taps
     other = TextTarget(tiny_llama(dtype=torch.float32, seed=1), "other", [])
     own = heads.load_heads("eagle3", None, Loaded(), other)

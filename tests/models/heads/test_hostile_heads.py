@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.attention import plain
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import SpecvizError
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Repository, layout_of, open_repository
@@ -49,8 +49,8 @@ def _read(stored: Repository, layout: str) -> None:
     """Read a folder as ``inspect`` and a run do."""
     layout_of(stored)
     net = read(layout, stored, published_heads.target())
-    if isinstance(net, FeatureHead):
-        FeatureRuntime(net, plain)
+    if isinstance(net, PublishedEagleHead):
+        EagleRuntime(net, plain)
 
 
 def _refused_in_a_sentence(stored: Path | Repository, layout: str) -> str:

@@ -12,7 +12,7 @@ from transformers.modeling_layers import MtpModel
 
 from specviz.drafting.networks.attention import plain
 from specviz.drafting.networks.decoder_layer import ExpertLayer
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, drafting, layout_of, open_repository
@@ -21,21 +21,21 @@ from tests.support.tiny.mtp import KINDS, Made, made, stored
 IDS = [5, 9, 2, 44, 17, 30, 8, 21, 3]
 
 
-def head_of(folder: Path, one: Made) -> FeatureHead:
-    head: FeatureHead = read("eagle", open_repository(str(folder)), one.fit)
+def head_of(folder: Path, one: Made) -> PublishedEagleHead:
+    head: PublishedEagleHead = read("eagle", open_repository(str(folder)), one.fit)
     return head
 
 
-def chained(head: FeatureHead, tokens: Tensor, states: Tensor, depth: int) -> Tensor:
+def chained(head: PublishedEagleHead, tokens: Tensor, states: Tensor, depth: int) -> Tensor:
     """Logits [step, vocab] of a chain that goes on from the last row with its own best tokens."""
-    stepper, rows = FeatureRuntime(head), len(tokens)
-    cache, place = stepper.open(64), torch.arange(rows)
-    output = stepper(tokens, stepper.fuse(states), place, cache, 0, place[None] <= place[:, None])[-1:]
-    logits = [stepper.logits(output)]
+    runtime, rows = EagleRuntime(head), len(tokens)
+    cache, place = runtime.open(64), torch.arange(rows)
+    output = runtime(tokens, runtime.fuse(states), place, cache, 0, place[None] <= place[:, None])[-1:]
+    logits = [runtime.logits(output)]
     for step in range(depth):
         at = rows + step
-        output = stepper(logits[-1].argmax(-1), output, torch.tensor([at]), cache, at, None)
-        logits.append(stepper.logits(output))
+        output = runtime(logits[-1].argmax(-1), output, torch.tensor([at]), cache, at, None)
+        logits.append(runtime.logits(output))
     return torch.cat(logits)
 
 
@@ -96,7 +96,7 @@ def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path):
     bias = 20 + 0.001 * torch.arange(6, dtype=torch.float64)  # 20.0 to the last one in bfloat16
     one.tensors[router + "e_score_correction_bias"], one.tensors[router + "weight"] = bias, torch.zeros(6, 32)
     half = replace(one.fit, embedding=one.fit.embedding.bfloat16(), head=one.fit.head.bfloat16())
-    head: FeatureHead = read("eagle", open_repository(str(stored(tmp_path, one))), half)
+    head: PublishedEagleHead = read("eagle", open_repository(str(stored(tmp_path, one))), half)
     assert head.tensors["fc.weight"].dtype == torch.bfloat16 and head.config.experts is not None
     part = {name.removeprefix("layers.0."): value for name, value in head.tensors.items() if name.startswith("layers.0.")}
     weights, chosen = ExpertLayer(head.config.experts, part, plain).routed(torch.ones(1, 32, dtype=torch.bfloat16))

@@ -21,8 +21,8 @@ from specviz.__main__ import main
 from specviz.commands.console import parser
 from specviz.drafting.networks.block_fill import FillConfig
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.head_writer import write_head
 from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from tests.support.referee.filled import weight
@@ -140,7 +140,7 @@ def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, wide, how, bias=not wide)
     tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
     ids = torch.arange(0, 340, 2)
-    head = FeatureHead(config, tensors, embedding.flip(0) if "vocab" in pair.shape else embedding, embedding[ids], ids)
+    head = PublishedEagleHead(config, tensors, embedding.flip(0) if "vocab" in pair.shape else embedding, embedding[ids], ids)
     if wide:
         write_head(head, folder, pair.layout, "someone/model", own_embedding="vocab" in pair.shape)
     else:

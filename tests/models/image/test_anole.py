@@ -13,7 +13,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration, Pre
 from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.image import LoadedAnole
@@ -127,7 +127,7 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded, tmp_path)
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded, tmp_path):
     head = published_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
     target, prompt, _ = image_target(loaded, "a red fox", 3.0, "eager")
-    drafter_on_both = GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional)
+    drafter_on_both = GuidedDrafter(EagleRuntime(head), 3.0, target.unconditional)
     roots, _ = drafted_roots(drafter_on_both, target, prompt, head.config.taps, 6)
     layer = layer_of({**HEAD, "vocab_size": len(vocabulary())})
     layer.load_state_dict({name.removeprefix("layers.0."): value for name, value in head.tensors.items() if "layers" in name})

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput, ModelUnavailable
@@ -140,7 +140,7 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path, captions):
     loaded = loaded_from(path)
     head = published_head("eagle", str(draft), loaded)
     target, prompt, _ = image_target(loaded, CAPTION if captions else CLASS, scale, "eager")
-    drafter = GuidedDrafter(FeatureRuntime(head), scale, target.unconditional)
+    drafter = GuidedDrafter(EagleRuntime(head), scale, target.unconditional)
     roots, _ = drafted_roots(drafter, target, prompt, head.config.taps, 12)
     roots = [(ids, row) for ids, row in roots if len(ids) > len(prompt)]
     assert len(roots) >= 4

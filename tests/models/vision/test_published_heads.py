@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
@@ -33,9 +33,9 @@ def folder_of(tmp_path: Path, dialect: str, **settings: Any) -> Path:
     return saved(tmp_path / dialect, tensors_for(dialect), {**DIALECTS[dialect], **settings})
 
 
-def head_in(folder: Path, here: World) -> FeatureHead:
+def head_in(folder: Path, here: World) -> PublishedEagleHead:
     head = read("eagle3", open_repository(str(folder)), fit_of("tiny", here.target))
-    assert isinstance(head, FeatureHead)
+    assert isinstance(head, PublishedEagleHead)
     return head
 
 
@@ -51,14 +51,14 @@ def three_positions(here: World, ids: list[int]) -> Tensor:
 
 
 def test_every_row_stands_at_the_targets_three_positions(tmp_path, monkeypatch):
-    here, rows, call = world(KIND), [], FeatureRuntime.__call__
+    here, rows, call = world(KIND), [], EagleRuntime.__call__
 
     def noted(self, tokens, features, positions, *more, **named):
         rows.append(positions)
         return call(self, tokens, features, positions, *more, **named)
 
-    monkeypatch.setattr(FeatureRuntime, "__call__", noted)
-    drafter = AllRows(FeatureRuntime(head_in(folder_of(tmp_path, "specforge"), here)), here.layout)
+    monkeypatch.setattr(EagleRuntime, "__call__", noted)
+    drafter = AllRows(EagleRuntime(head_in(folder_of(tmp_path, "specforge"), here)), here.layout)
     roots, steps = drafted_roots(drafter, here.target, here.prompt, drafter.reads, 12)
     text = [*here.prompt, *(token for step in steps for token in step.emitted)]
     wanted = three_positions(here, text + text[len(here.prompt) :])
@@ -76,7 +76,7 @@ def test_a_head_says_what_its_papers_formulas_say(tmp_path, dialect, pictured):
     here = world(KIND)
     head = head_in(folder_of(tmp_path, dialect), here).read_as(pictured=pictured)
     assert head.config.how.sections == (1, 1, 1)
-    drafter = AllRows(FeatureRuntime(head), here.layout)
+    drafter = AllRows(EagleRuntime(head), here.layout)
     roots, _ = drafted_roots(drafter, here.target, here.prompt, drafter.reads, 6)
     table = here.tiny.model.get_input_embeddings().weight
     tensors = {name.replace("layers.0.", "midlayer."): value for name, value in tensors_for(dialect).items()}

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import with_picture
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import fit_of
@@ -92,10 +92,10 @@ def compressed(part: dict[str, Tensor], picture: Tensor) -> Tensor:
     return seen @ part["imadpt.o_proj.weight"].T
 
 
-def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
+def head_in(tmp_path: Path, name: str, here: World) -> PublishedEagleHead:
     stored = open_repository(str(saved(tmp_path / "head", tensors_of(name), CONFIGS[name])))
     head = read("eagle", stored, fit_of("tiny", here.target))
-    assert isinstance(head, FeatureHead)
+    assert isinstance(head, PublishedEagleHead)
     return head
 
 
@@ -104,7 +104,7 @@ def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
 def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path, name):
     here = world(name.split()[1])
     head = head_in(tmp_path, name, here)
-    drafter = with_picture(FeatureRuntime(head), here.layout)
+    drafter = with_picture(EagleRuntime(head), here.layout)
     roots, steps = drafted_roots(drafter, here.target, here.prompt, drafter.reads, 6)
     for ids, row in roots:
         wanted = expected(name, here, ids)
@@ -118,16 +118,16 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path, name):
 def test_drafted_rows_stand_behind_the_picture_too(tmp_path):
     """A drafted token's row is the committed row of the same token fed with the drafter's own output."""
     here = world("llava_next")
-    stepper = FeatureRuntime(head_in(tmp_path, "vispec llava_next", here))
-    behind, calls, call = [], list[dict[str, Any]](), FeatureRuntime.__call__
+    runtime = EagleRuntime(head_in(tmp_path, "vispec llava_next", here))
+    behind, calls, call = [], list[dict[str, Any]](), EagleRuntime.__call__
 
     def noted(self, *words, **named):
         calls.append(named)
         return call(self, *words, **named)
 
-    drafter = with_picture(stepper, here.layout)
+    drafter = with_picture(runtime, here.layout)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FeatureRuntime, "__call__", noted)
+        patch.setattr(EagleRuntime, "__call__", noted)
         drafted_roots(drafter, here.target, here.prompt, drafter.reads, 6)
     for named in calls[1:]:
         behind.append(named["behind"].reshape(-1, HIDDEN)[-1])

@@ -8,9 +8,9 @@ from typing import Any
 from torch import tensor
 
 from specviz.figures.drafter_readings import Lens
+from specviz.inspection.diagnosis import Comparison, Diagnosis
 from specviz.inspection.forced import TeacherForcedStats
 from specviz.inspection.report import Report
-from specviz.inspection.verdict import Comparison, Verdict
 
 
 def report(name: str = "eagle3", target: str = "T") -> Report:
@@ -20,4 +20,4 @@ def report(name: str = "eagle3", target: str = "T") -> Report:
     other: Any = SimpleNamespace(name="taps one <b>earlier", blame="its taps are counted otherwise", reading=None)
     better = Comparison(other, right, 1.5, 0.25, 9.0)
     summary = [f"{name} on {target}", "  5.1 M parameters", "  conventions: plain residual"]
-    return Report(name, target, "", {}, {}, summary, Verdict(loaded, [[better]], [better]), [Lens(2, 0.5, 1.0, True)])
+    return Report(name, target, "", {}, {}, summary, Diagnosis(loaded, [[better]], [better]), [Lens(2, 0.5, 1.0, True)])

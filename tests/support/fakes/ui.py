@@ -88,7 +88,7 @@ class FakeEngine:
                 raise self.breaks
             if cancel.wait(self.pace) or cancel.is_set():
                 self.cancelled += 1
-                yield stopped(trace.steps[: step.index], cancel.why)
+                yield stopped(trace.steps[: step.index], cancel.reason)
                 return
             yield step
         yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))

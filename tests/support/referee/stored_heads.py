@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.filled import uniform
@@ -38,12 +38,12 @@ def stored(
     return open_repository(str(folder))
 
 
-def head_of(repository: Repository) -> FeatureHead:
-    head: FeatureHead = read("eagle3", repository, FIT)
+def head_of(repository: Repository) -> PublishedEagleHead:
+    head: PublishedEagleHead = read("eagle3", repository, FIT)
     return head
 
 
-def furthest(head: FeatureHead, name: str, depths: int) -> float:
+def furthest(head: PublishedEagleHead, name: str, depths: int) -> float:
     given = drafted_logits(head, text(), states(len(head.config.taps)), depths)
     differences = [
         (ours[: ROWS - depth] - LOGITS[f"{name}/{depth}"]).abs().max() for depth, ours in enumerate(given)

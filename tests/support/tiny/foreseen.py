@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill, FillConfig
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.inspection.passages import Passage
 from specviz.models.hub.published import Fit
 from tests.support.referee.filled import uniform, weight
@@ -25,7 +25,7 @@ def target() -> Fit:
     return Fit("tiny", LAYERS, uniform("target embedding", (VOCAB, HIDDEN)), 0.5 * uniform("target head", (VOCAB, HIDDEN)))
 
 
-def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: object) -> FeatureHead:
+def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: object) -> PublishedEagleHead:
     """A random head; ``own`` gives it an embedding of its own. It feeds itself what it normalised unless told: else a random
     head's states grow until every token is the same."""
     said = {"taps": (3, 6, 9), "theta": 100.0, "feeds_normed": True, **conventions}
@@ -36,10 +36,10 @@ def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: obje
     ids = (uniform(seed + "ids", (VOCAB - 2,)).argsort()[:DRAFTED] + 1).sort().values
     goal = target()
     embedding = uniform(seed + "embedding", (VOCAB, HIDDEN)) if own else goal.embedding
-    return FeatureHead(config, tensors, embedding, goal.head[ids], ids, "tiny")
+    return PublishedEagleHead(config, tensors, embedding, goal.head[ids], ids, "tiny")
 
 
-def paired(**conventions: object) -> FeatureHead:
+def paired(**conventions: object) -> PublishedEagleHead:
     """An MTP layer on all of the vocabulary: it starts from the state behind the final norm and feeds itself such a one."""
     how = HeadConventions(**{"taps": (LAYERS,), "theta": 100.0, "feeds_normed": True, **conventions})
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, False, how, head_norms=True, paired=True, gated=True)
@@ -49,7 +49,7 @@ def paired(**conventions: object) -> FeatureHead:
             entry = name in {"embedding_norm.weight", "state_norm.weight"}
             tensors[name] = value - float(how.centred_entry if entry else how.centred)
     goal = target()
-    return FeatureHead(config, tensors, goal.embedding, goal.head, None, "tiny")
+    return PublishedEagleHead(config, tensors, goal.embedding, goal.head, None, "tiny")
 
 
 def block(from_anchor: bool = False, causal: bool = False, **conventions: object) -> BlockFill:
@@ -79,16 +79,16 @@ def _written(made_by: BlockFill, name: str, tokens: int) -> Passage:
     return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
 
 
-def passages(made_by: FeatureHead, count: int = 3, tokens: int = 60) -> list[Passage]:
+def passages(made_by: PublishedEagleHead, count: int = 3, tokens: int = 60) -> list[Passage]:
     """Texts that ``made_by`` foresees at every place and every depth."""
     return [_passage(made_by, f"text {number}", tokens) for number in range(count)]
 
 
-def _passage(made_by: FeatureHead, name: str, tokens: int) -> Passage:
-    stepper = FeatureRuntime(made_by)
+def _passage(made_by: PublishedEagleHead, name: str, tokens: int) -> Passage:
+    runtime = EagleRuntime(made_by)
     taps, ids = made_by.config.taps, [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
     states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
-    cache = stepper.open(FIRST + tokens)
+    cache = runtime.open(FIRST + tokens)
     projection = made_by.tensors["fc.weight"]
     last: Tensor | None = None
     while len(ids) < FIRST + tokens:
@@ -100,9 +100,9 @@ def _passage(made_by: FeatureHead, name: str, tokens: int) -> Passage:
                 else:
                     states[taps[0]][row] = last[0]
             given = torch.cat([states[tap][row] for tap in taps])[None]
-            last = stepper(torch.tensor([ids[row + 1]]), stepper.fuse(given), torch.tensor([row]), cache, row, None)
+            last = runtime(torch.tensor([ids[row + 1]]), runtime.fuse(given), torch.tensor([row]), cache, row, None)
         assert last is not None
-        best = int(stepper.logits(last)[0].argmax())
+        best = int(runtime.logits(last)[0].argmax())
         ids.append(best if made_by.draft_ids is None else int(made_by.draft_ids[best]))
     return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
 from specviz.models.image.image import LoadedImage, embedding_table, janus, janus_config
 from specviz.models.image.prompts import SPECIAL, WordPrompts
@@ -63,18 +63,18 @@ def tiny_pair(
     return large, replace(small, codebook=large.codebook, codebook_digest=large.codebook_digest)
 
 
-def tiny_image_drafter(loaded: LoadedImage, seed: int = 0) -> FeatureNet:
+def tiny_image_drafter(loaded: LoadedImage, seed: int = 0) -> EagleHead:
     """A random drafter for this model."""
     torch.manual_seed(seed)
     text = loaded.model.config.text_config
-    config = FeatureConfig(
+    config = EagleConfig(
         vocab_size=loaded.first_code + loaded.codes, hidden=text.hidden_size, heads=2, kv_heads=2,
         head_size=text.hidden_size // 2, inner=2 * text.hidden_size, taps=(text.num_hidden_layers,), wide=False,
     )  # fmt: skip
     head = torch.randn(loaded.codes, text.hidden_size) / 2
     table = embedding_table(loaded.model, loaded.first_code)
     ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
-    net = FeatureNet(config, table, head.to(loaded.device, loaded.dtype), ids)
+    net = EagleHead(config, table, head.to(loaded.device, loaded.dtype), ids)
     return net.to(loaded.device, loaded.dtype).eval().requires_grad_(False)
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.decoder_layer import below, decoder_layer, norm
 from tests.support.tiny.text import tiny_llama
@@ -148,21 +148,21 @@ def expected_logits(
     return norm(x, part["norm.weight"], eps) @ part["lm_head.weight"].T
 
 
-def logits_of(head: FeatureHead, tokens: Tensor, features: Tensor) -> Tensor:
+def logits_of(head: PublishedEagleHead, tokens: Tensor, features: Tensor) -> Tensor:
     """Logits [row, support] of the first drafted token below each place of a text."""
     return drafted_logits(head, tokens, features, 1)[0]
 
 
-def drafted_logits(head: FeatureHead, tokens: Tensor, features: Tensor, depth: int) -> list[Tensor]:
+def drafted_logits(head: PublishedEagleHead, tokens: Tensor, features: Tensor, depth: int) -> list[Tensor]:
     """Logits [row, support] by depth, the text itself being what is drafted: row i at depth d follows tokens[i + d - 1].
     The tokens that are wanted behind the text's end are its first ones, and nobody should look at those rows."""
-    stepper, rows = FeatureRuntime(head), len(tokens)
-    cache, place = stepper.open(rows * depth), torch.arange(rows)
+    runtime, rows = EagleRuntime(head), len(tokens)
+    cache, place = runtime.open(rows * depth), torch.arange(rows)
     cache.reserve(rows * depth)
-    own, mask, states, logits = torch.eye(rows).bool(), torch.ones(rows, rows).tril().bool(), stepper.fuse(features), []
+    own, mask, states, logits = torch.eye(rows).bool(), torch.ones(rows, rows).tril().bool(), runtime.fuse(features), []
     for level in range(depth):
-        states = stepper(tokens.roll(-level), states, place + level, cache, rows * level, mask)
-        logits.append(stepper.logits(states))
+        states = runtime(tokens.roll(-level), states, place + level, cache, rows * level, mask)
+        logits.append(runtime.logits(states))
         mask = torch.cat((mask, own), dim=1)
     return logits
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.targets.text import TextTarget
 from specviz.training.data import Dialogues
 from specviz.training.families.feature import sample, shape_of, start
@@ -45,12 +45,12 @@ def store() -> FeatureStore:
     return FeatureStore(target().model, dialogues(), MARKERS, (*TAPS, 2))
 
 
-def drafter(noise: float = 0.0, ids: tuple[int, ...] | None = None) -> FeatureNet:
+def drafter(noise: float = 0.0, ids: tuple[int, ...] | None = None) -> EagleHead:
     """A drafter that starts from the target, blurred by ``noise``."""
     model = target().model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     config = shape_of(model.config, TAPS, wide=True)
-    net = FeatureNet(config, embedding, head, None if ids is None else torch.tensor(ids))
+    net = EagleHead(config, embedding, head, None if ids is None else torch.tensor(ids))
     start(net, model, sample(store(), list(range(8)), embedding, slice(0, 3)))
     torch.manual_seed(5)
     with torch.no_grad():

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.training.families.feature import unroll
 from tests.support.tiny.networks import shared, sizes, some
 
 
-def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:
+def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> EagleHead:
     """A random network on the model's own embedding and head."""
     taps = (1, 1, 0) if wide else (model.config.num_hidden_layers,)
-    config = FeatureConfig(**sizes(model), taps=taps, wide=wide, bias=not wide)
+    config = EagleConfig(**sizes(model), taps=taps, wide=wide, bias=not wide)
     torch.manual_seed(seed)
     ids = None if support is None else some(config.vocab_size, support)
-    net = FeatureNet(config, *shared(model), ids).to(model.dtype).requires_grad_(False)
+    net = EagleHead(config, *shared(model), ids).to(model.dtype).requires_grad_(False)
     for name, weight in net.named_parameters():
         if weight.ndim == 1:
             weight.add_(0.2 * torch.randn_like(weight))
@@ -41,7 +41,7 @@ def _padded(features: Tensor, length: int) -> Tensor:
     return torch.cat((features, torch.full((length - len(features), features.shape[1]), 1e4, dtype=features.dtype)))
 
 
-def wanted(net: FeatureNet, model: Any, ids: Sequence[int], path: Sequence[int]) -> Tensor:
+def wanted(net: EagleHead, model: Any, ids: Sequence[int], path: Sequence[int]) -> Tensor:
     """Logits [support] after ``path``, the tokens below the root, by the network run from scratch on the committed ``ids``."""
     text = torch.tensor([*ids, *path])
     starts = [torch.tensor([len(ids) - 2])] * (len(path) + 1)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.networks.feature_head import FeatureRuntime
+from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -37,7 +37,7 @@ class World:
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, tier)
 
     @cached_property
-    def drafter(self) -> FeatureRuntime:
+    def drafter(self) -> EagleRuntime:
         """Made once, as a user's is: what runs capture over it is kept with it."""
         network = tiny_image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None

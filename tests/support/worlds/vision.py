@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet, CrossRuntime
-from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet, attend
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead, attend
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.runtimes.visual_context import Layout
@@ -72,11 +72,11 @@ def scattered(net: torch.nn.Module, seed: int) -> None:
     net.requires_grad_(False)
 
 
-def feature_net(model: Any, seed: int = 3) -> FeatureNet:
+def eagle_head(model: Any, seed: int = 3) -> EagleHead:
     """A random narrow network on the model's own embedding and head."""
     layers = model.config.get_text_config().num_hidden_layers
-    config = FeatureConfig(**sizes(model), taps=(layers,), wide=False, bias=True)
-    net = FeatureNet(config, *shared(model), None).to(model.dtype)
+    config = EagleConfig(**sizes(model), taps=(layers,), wide=False, bias=True)
+    net = EagleHead(config, *shared(model), None).to(model.dtype)
     scattered(net, seed)
     net.fc.scale.uniform_(0.5, 2)
     return net.to(model.device)
@@ -114,8 +114,8 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
     def heads(kind: str) -> Any:
         if kind == "dream":
             return CrossRuntime(cross_net(model))
-        stepper = feature_net(model).runtime()
-        return (stepper, step_vectors(model)) if kind == "hivis" else stepper
+        runtime = eagle_head(model).runtime()
+        return (runtime, step_vectors(model)) if kind == "hivis" else runtime
 
     def draft() -> DraftModel:
         net = text_model(model)
@@ -144,7 +144,7 @@ def baseline(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int =
     return decoded("autoregressive", {}, world(kind, tier, dtype), warp, budget).ids
 
 
-def expected(net: FeatureNet, words: Tensor, features: Tensor, drafted: Sequence[int], steps: Tensor | None) -> Tensor:
+def expected(net: EagleHead, words: Tensor, features: Tensor, drafted: Sequence[int], steps: Tensor | None) -> Tensor:
     """Logits [support] after ``drafted`` tokens, by the definition: every input attends to every earlier one.
 
     ``words`` [token, hidden] are the committed tokens as the drafter sees them, ``features`` those of all but the last.

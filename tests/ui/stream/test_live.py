@@ -17,7 +17,7 @@ from specviz.trace.store import TraceStore
 from specviz.ui import access
 from specviz.ui.access import Caller, PageSession
 from specviz.ui.stream import live
-from specviz.ui.stream.live import Frame, Live, RunQueue
+from specviz.ui.stream.live import Frame, RunQueue, RunStream
 from specviz.ui.stream.sse import EventStreams
 from tests.support.fakes.ui import FakeEngine, Refused
 
@@ -35,7 +35,7 @@ class Room:
         self.queue = RunQueue(self.waiting)
         self.store = TraceStore()
         self.streams = EventStreams(self.store)
-        self.live = Live(self.engine, self.queue, self.streams)
+        self.live = RunStream(self.engine, self.queue, self.streams)
 
     def free(self):
         """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
@@ -245,7 +245,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait():
         yield from ()
 
     room = Room(FakeEngine())
-    room.live = Live(fetching, room.queue, room.streams, preparing=0.2)
+    room.live = RunStream(fetching, room.queue, room.streams, preparing=0.2)
     frames: list[Frame] = []
     thread = threading.Thread(target=lambda: frames.extend(room.live.run(PageSession(), REQUEST)))
     thread.start()

@@ -55,7 +55,7 @@ PLAIN = sample_trace(10, method="token_recycling", baseline=True)
 )
 def test_the_headline_says_who_is_faster(speedups, said):
     left, right = (timed(PLAIN, speedup, title) for speedup, title in zip(speedups, ("Left", "Right"), strict=True))
-    found = compare_tab.verdict([(left, right)])
+    found = compare_tab.compare([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
     assert found.speeds and [side.middle for side in found.speeds] == pytest.approx(speedups, rel=1e-4)
     assert "25.0 to 25.0 ms per token" in found.beside and "One run each" in found.beside
@@ -72,7 +72,7 @@ def test_the_headline_says_who_is_faster(speedups, said):
 )
 def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds, said):
     pairs = [(timed(PLAIN, left, "Left"), timed(PLAIN, right, "Right")) for left, right in rounds]
-    found = compare_tab.verdict(pairs)
+    found = compare_tab.compare(pairs)
     assert found.headline == said and "Measured alternately, 2 times each" in found.beside
     bars = compare_tab.race(*pairs[-1], found)
     low, high = sorted(left for left, _ in rounds)
@@ -84,7 +84,7 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods():
 
     def said(rule="match", **run):
         left, right = (replace(trace, steps=[replace(step, rule=rule) for step in trace.steps]) for trace in (PLAIN, other))
-        return compare_tab.verdict([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
+        return compare_tab.compare([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
 
     assert said() == f"same text up to token {before}, where rounding decides"
     assert said(temperature=0.7) == "same distribution"
@@ -103,20 +103,20 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods():
 )
 def test_runs_that_are_unlike_are_not_compared(changes, said):
     left, right = timed(PLAIN, 2.0, "a"), timed(PLAIN, 3.0, "b", **changes)
-    found = compare_tab.verdict([(left, right)])
+    found = compare_tab.compare([(left, right)])
     assert found.headline == said and found.speeds is None and not compare_tab.race(left, right, found)
 
 
 def test_without_a_timed_baseline_no_speed_is_claimed():
     bare = replace(sample_trace(10, method="token_recycling", baseline=False), run=PLAIN.run)
-    found = compare_tab.verdict([(PLAIN, bare)])
+    found = compare_tab.compare([(PLAIN, bare)])
     assert found.headline == "No speed to compare" and found.speeds is None
 
 
 def test_a_run_that_remembers_the_prompt_says_so():
     left, right = timed(PLAIN, 2.0, "Fresh"), timed(PLAIN, 9.0, "Old hand")
-    assert "Old hand had answered this prompt once before." in compare_tab.verdict([(left, right)], (0, 1)).beside
-    assert "had answered" not in compare_tab.verdict([(left, right)]).beside
+    assert "Old hand had answered this prompt once before." in compare_tab.compare([(left, right)], (0, 1)).beside
+    assert "had answered" not in compare_tab.compare([(left, right)]).beside
 
 
 def test_the_tab_opens_on_a_gain():
@@ -125,7 +125,7 @@ def test_the_tab_opens_on_a_gain():
     names = compare_tab.first_pair(shipped)
     assert names == shipped.pair
     left, right = (shipped.get(name) for name in names)
-    found = compare_tab.verdict([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
+    found = compare_tab.compare([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
     assert found.speeds is not None and min(side.middle for side in found.speeds) > 1 and "× as fast as" in found.headline
     assert found.text.startswith("same")
 

@@ -75,7 +75,7 @@ def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> lis
     changes = []
     for updates in tab.running(Caller(SESSION), "", [], *(getattr(wanted, name) for name in tab.controls)):
         name, banner = updates.get(tab.run_name), updates.get(tab.banner)
-        trace = page.archive.trace(name) if name and tab.why in updates else None
+        trace = page.archive.trace(name) if name and tab.explanation in updates else None
         changes.append(SimpleNamespace(run_name=name, banner=banner.value if banner else None, trace=trace))
         if stop_after is not None and name:
             while len(page.archive.store.lines(name.removeprefix(MINE))) < stop_after:

@@ -36,7 +36,7 @@ def race(shared: AppState, runs: list[Any], methods: list[str] | None = None, pr
 
 def test_a_lane_has_the_clock_and_the_words_of_its_run():
     trace = recorded("token_recycling", 12)
-    found, judged = lane("one", trace), metrics.verdict(trace)
+    found, judged = lane("one", trace), metrics.compared_speed(trace)
     assert judged and found["speedup"] == judged.speedup and found["tau"] == metrics.tau(trace.steps)
     assert sum(ns for ns, _, _ in found["steps"]) == sum(step.time.total for step in trace.steps)
     assert "".join("".join(pieces) for _, _, pieces in found["steps"]) == "".join("".join(one.pieces) for one in trace.steps)

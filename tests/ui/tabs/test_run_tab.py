@@ -64,7 +64,7 @@ def test_a_live_run_streams_is_kept_and_explained(tab):
     assert name.startswith(MINE) and {one[tab.run_name] for one in updates if tab.run_name in one} == {name}
     trace = tab.shared.archive.trace(name)
     assert trace.end.baseline is not None
-    assert [one[tab.why] for one in updates if tab.why in one][-1] == tab.explained(trace)[tab.why]
+    assert [one[tab.explanation] for one in updates if tab.explanation in one][-1] == tab.explained(trace)[tab.explanation]
 
 
 def test_bad_input_leaves_the_stage_alone(tab):
@@ -89,7 +89,7 @@ def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_t
         updates.append(one)
         if "Reading the prompt" in one.get(tab.stage, ""):
             events.stop(tab.shared, "a")
-    assert not any(tab.why in one for one in updates) and not is_running(tab, updates[-1])
+    assert not any(tab.explanation in one for one in updates) and not is_running(tab, updates[-1])
 
 
 def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path):
@@ -249,7 +249,7 @@ def test_a_run_of_one_s_own_is_one_s_own_choice(enter):
 def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter):
     visitor = enter("text")
     visitor.choose("bandit_ucb")
-    touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.why} & visitor.updates.keys()
+    touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.explanation} & visitor.updates.keys()
     assert not touched and visitor.asked == (0.0, 96) and visitor.prompt == "Prompt of stand."
     assert "No run of this method is recorded" in visitor.updates[visitor.tab.summary]
     visitor.choose("eagle2")

@@ -7,20 +7,20 @@ from tests.support.traces.samples import sample_trace
 
 def test_the_headline_is_the_measured_speed_up():
     trace = sample_trace(20)
-    made = panels.why(trace)
+    made = panels.speed_explanation(trace)
     assert f"<b>{trace.end.metrics['speedup']:.2f}×</b>" in made and "predicted speed-up" in made
     assert "Why faster" in made
 
 
 def test_without_a_one_by_one_run_the_speed_up_is_unknown():
     trace = sample_trace(20, baseline=False)
-    assert "was not timed" in panels.why(trace)
-    assert "timing the autoregressive run" in panels.why(trace, timing=True)
+    assert "was not timed" in panels.speed_explanation(trace)
+    assert "timing the autoregressive run" in panels.speed_explanation(trace, timing=True)
 
 
 def test_while_a_run_goes_on_nothing_is_claimed():
-    assert panels.why(sample_trace(20, ended=False)) == panels.why(None)
-    assert "×" not in panels.why(None)
+    assert panels.speed_explanation(sample_trace(20, ended=False)) == panels.speed_explanation(None)
+    assert "×" not in panels.speed_explanation(None)
 
 
 def test_messages_are_text():

@@ -1,4 +1,4 @@
-"""Verdict on a head: comparison of its readings, and advice."""
+"""Diagnosis of a head: comparison of its readings, and advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.figures.theme import number
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage
@@ -47,7 +47,7 @@ class Comparison:
 
 
 @dataclass
-class Verdict:
+class Diagnosis:
     """Result of the comparisons.
 
     ``rounds``: comparisons with the head as loaded, then with each better reading; ``steps``: the better readings, in order.
@@ -70,17 +70,17 @@ class Verdict:
 def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
     report: Progress = no_progress, sections: tuple[int, ...] | None = None,
-) -> Verdict:  # fmt: skip
+) -> Diagnosis:  # fmt: skip
     """Compare alternative readings with the head as loaded; repeat from the best one while it is clearly better.
 
     ``theta`` and ``sections``: see :func:`specviz.inspection.readings.alternatives`. ``rounds``: maximum number of repetitions.
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
     if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # slow on a CPU, and too coarse for small gains
-        head = reading.head if isinstance(reading.head, FeatureHead) else independent_copy(reading.head)
+        head = reading.head if isinstance(reading.head, PublishedEagleHead) else independent_copy(reading.head)
         reading = replace(reading, head=head.to(exact))
     base = teacher_force(reading, passages, depth)
-    verdict = Verdict(base)
+    diagnosis = Diagnosis(base)
     for _ in range(rounds):
         compared = []
         readings = list(alternatives(reading, target, theta, sections))
@@ -91,12 +91,12 @@ def judge(
             better, spread = _difference(stats.evidence, base.evidence)
             compared.append(Comparison(other, stats, gain, error, better / spread if spread > 0 else 0.0))
         compared.sort(key=lambda one: (one.clearly_better, one.gain), reverse=True)
-        verdict.rounds.append(compared)
+        diagnosis.rounds.append(compared)
         if not compared or not compared[0].clearly_better:
             break
-        verdict.steps.append(compared[0])
+        diagnosis.steps.append(compared[0])
         reading, base = compared[0].other.reading, compared[0].foresight
-    return verdict
+    return diagnosis
 
 
 def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, float]:
@@ -108,19 +108,19 @@ def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[floa
     return float(torch.cat(apart).mean()), float(torch.stack(blocks).std() / len(blocks) ** 0.5)
 
 
-def advice(verdict: Verdict) -> str:
+def advice(diagnosis: Diagnosis) -> str:
     """Return a sentence on whether the head is loaded correctly and what to change."""
-    loaded, best = verdict.loaded, verdict.best
+    loaded, best = diagnosis.loaded, diagnosis.best
     if not loaded.places:
         return "The answers are too short to judge the head; use other prompts or allow more tokens."
-    if verdict.steps:
+    if diagnosis.steps:
         # Report the first depth with a gap of at least 0.05, else the depth with the largest gap.
         gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
         where = next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), gaps.index(max(gaps)))
         ours, its = (number(stats.rates[where]) for stats in (loaded, best))
         depth = f" at depth {where + 1}" if where else ""
-        names = " and ".join(step.other.name for step in verdict.steps)
-        blame = "; ".join(step.other.blame for step in verdict.steps)
+        names = " and ".join(step.other.name for step in diagnosis.steps)
+        blame = "; ".join(step.other.blame for step in diagnosis.steps)
         return f"Acceptance is {ours}{depth} as loaded, {its} with {names}: {blame}."
     first = loaded.rates[0] or 0.0
     if first < FOREIGN_RATE:
@@ -128,6 +128,6 @@ def advice(verdict: Verdict) -> str:
             f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head was trained for another "
             "target, or for another version of this target."
         )
-    if not verdict.rounds:
+    if not diagnosis.rounds:
         return f"Acceptance is {first:.2f} as loaded, and these heads have no alternative readings."
     return f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head is read correctly."

@@ -1,8 +1,8 @@
 """Feature draft head, shipped or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and their successors.
 
-:class:`FeatureHead` holds weights and conventions; :class:`FeatureRuntime` drafts with them. In the runtime, norm weights are
-folded into the next matrices, and matrices with the same input are joined. Channels are ordered so that one rotation serves all
-conventions.
+:class:`PublishedEagleHead` holds weights and conventions; :class:`EagleRuntime` drafts with them. In the runtime, norm weights
+are folded into the next matrices, and matrices with the same input are joined. Channels are ordered so that one rotation
+serves all conventions.
 
 Axis names: ``row``, ``hidden``, ``kv`` (key-value heads), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft
 vocabulary).
@@ -27,8 +27,8 @@ _FIRST_POSITIONS = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureHead:
-    """Weights of a draft head.
+class PublishedEagleHead:
+    """Draft head in the published layout: weights and conventions.
 
     ``tensors``: learned tensors, named as in :meth:`HeadConfig.shapes`. ``embedding`` [vocab, hidden] and ``head`` [support,
     hidden]: the drafter's own or the target's. ``draft_ids`` [support]: token ids of the head's rows, None for the whole
@@ -43,11 +43,11 @@ class FeatureHead:
     dialect: str = ""
     notes: tuple[str, ...] = ()
 
-    def read_as(self, **conventions: Any) -> FeatureHead:
+    def read_as(self, **conventions: Any) -> PublishedEagleHead:
         """Return the same weights under other conventions."""
         return replace(self, config=replace(self.config, how=replace(self.config.how, **conventions)))
 
-    def to(self, like: Tensor) -> FeatureHead:
+    def to(self, like: Tensor) -> PublishedEagleHead:
         """Return the same head on the device and in the dtype of ``like``."""
         tensors = {name: value.to(like) for name, value in self.tensors.items()}
         ids = None if self.draft_ids is None else self.draft_ids.to(like.device)
@@ -58,9 +58,9 @@ class FeatureHead:
         """Bytes of the learned weights, without embedding and head."""
         return sum(value.nbytes for value in self.tensors.values())
 
-    def runtime(self, layout: Layout = plain) -> FeatureRuntime:
+    def runtime(self, layout: Layout = plain) -> EagleRuntime:
         """Return the inference runtime."""
-        return FeatureRuntime(self, layout)
+        return EagleRuntime(self, layout)
 
 
 class HeadCache(LayerCaches):
@@ -92,10 +92,10 @@ class HeadCache(LayerCaches):
         return self.places[: start + len(places)]
 
 
-class FeatureRuntime(Rotating):
+class EagleRuntime(Rotating):
     """Inference runtime of a draft head, shared between runs, which keep their own caches."""
 
-    def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
+    def __init__(self, head: PublishedEagleHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
         how, tensors = head.config.how, _factors_of_norms(head)
         about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
@@ -232,7 +232,7 @@ class _CandidateHead:
         return torch.full_like(rough, -torch.inf).scatter(-1, chosen, scores)
 
 
-def _factors_of_norms(head: FeatureHead) -> dict[str, Tensor]:
+def _factors_of_norms(head: PublishedEagleHead) -> dict[str, Tensor]:
     """Return the tensors with norm weights as factors: 1 is added to weights stored as offsets from one."""
     how, tensors = head.config.how, dict(head.tensors)
     for name, value in head.tensors.items():

@@ -19,14 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.attention import Layout, plain
-from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.networks.rotary import rates_of
 
 
 @dataclass(frozen=True)
-class FeatureConfig:
+class EagleConfig:
     """Sizes of the network. ``taps``: indices, in transformers' numbering, of the target's hidden states that it reads."""
 
     vocab_size: int
@@ -105,7 +105,7 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """The four projections of grouped-query attention."""
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         self.size = config.head_size
         inputs = (2 if config.wide else 1) * config.hidden
@@ -127,7 +127,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Gated feed-forward network (SwiGLU)."""
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden, config.inner, bias=False)
         self.up_proj = nn.Linear(config.hidden, config.inner, bias=False)
@@ -140,7 +140,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """One decoder layer; names as in the published weights."""
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, config: EagleConfig) -> None:
         super().__init__()
         self.self_attn = Attention(config)
         self.mlp = FeedForward(config)
@@ -155,17 +155,17 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class FeatureNet(Network):
-    """The network for training.
+class EagleHead(Network):
+    """Draft head as trained and as stored in our files; :meth:`as_head` converts it to the published layout.
 
     ``embedding`` [vocab, hidden] and ``head`` [support, hidden]: the target's tensors, frozen and shared. ``draft_ids``
     [support]: token ids of the head's rows, None for the whole vocabulary.
     """
 
-    title, shape = "feature drafter", FeatureConfig
+    title, shape = "feature drafter", EagleConfig
     head: Tensor
 
-    def __init__(self, config: FeatureConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None = None) -> None:
+    def __init__(self, config: EagleConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None = None) -> None:
         super().__init__(config, embedding, head, draft_ids, config.angles, config.window)
         self.fc = Entry((len(config.taps) if config.wide else 2) * config.hidden, config.hidden, config.bias)
         self.layer = Layer(config)
@@ -174,7 +174,7 @@ class FeatureNet(Network):
         if config.steps:
             self.steps = nn.Parameter(torch.zeros(config.steps, config.hidden))
 
-    def as_head(self, dialect: str = "") -> FeatureHead:
+    def as_head(self, dialect: str = "") -> PublishedEagleHead:
         """Return the same weights under their published names, with the input scale folded into the projection matrix.
 
         Step embeddings have no published name and are omitted; drafters that use them add them to the features themselves.
@@ -183,9 +183,9 @@ class FeatureNet(Network):
         named = {name.replace("layer.", "layers.0.", 1): value.detach() for name, value in self.state_dict().items()}
         named["fc.weight"] = named["fc.weight"] * named.pop("fc.scale")
         tensors = {name: named[name] for name in sizes.shapes()}
-        return FeatureHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
+        return PublishedEagleHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
 
-    def runtime(self, layout: Layout = plain) -> FeatureRuntime:
+    def runtime(self, layout: Layout = plain) -> EagleRuntime:
         """Return the inference runtime, which takes image embeddings at image positions."""
         return self.as_head().read_as(pictured=True).runtime(layout)
 
