@@ -88,26 +88,17 @@ def _fold(tree: DiGraph, most: int) -> None:
 
 
 def rows(tree: DiGraph) -> dict[str, float]:
-    """Return the row of every node. Nodes of one depth are at least 1 apart, and no edges cross.
+    """Return the row of every node: networkx's layout by depth, with rows 1 apart and the first at 0.
 
-    A parent is placed midway between its first and its last child. A subtree that would overlap the nodes above moves down as a
-    whole.
+    Nodes of one depth are in the order of their parents, so no edges cross.
     """
-    from networkx import descendants, dfs_postorder_nodes  # slow to import, and not needed when the app starts
+    from networkx import bfs_layout  # slow to import, and not needed when the app starts
 
-    free: defaultdict[int, float] = defaultdict(float)
-    found: dict[str, float] = {}
-    for node in dfs_postorder_nodes(tree, "0"):
-        children, depth = list(tree[node]), tree.nodes[node]["depth"]
-        found[node] = (found[children[0]] + found[children[-1]]) / 2 if children else free[depth]
-        if free[depth] > found[node]:
-            down = free[depth] - found[node]
-            for moved in (node, *descendants(tree, node)):
-                found[moved] += down
-                at = tree.nodes[moved]["depth"]
-                free[at] = max(free[at], found[moved] + 1)
-        free[depth] = found[node] + 1
-    return found
+    places = bfs_layout(tree, "0")
+    across, down = zip(*places.values(), strict=True)
+    columns, top = sorted(set(across)), min(down)
+    pitch = columns[1] - columns[0] if columns[1:] else 1.0  # as far apart as rows
+    return {node: round(float(y - top) / pitch, 6) for node, (_, y) in places.items()}
 
 
 def _place(tree: DiGraph) -> tuple[int, int]:
