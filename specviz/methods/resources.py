@@ -16,7 +16,6 @@ from specviz.paths import ASSETS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specviz.drafting.runtimes.intermediate import IntermediateModel
     from specviz.drafting.runtimes.language_model import DraftModel
     from specviz.drafting.runtimes.visual_context import Layout
     from specviz.engine.cost import CostCurve, RunCosts
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
     from specviz.methods.easyspec.layer_parallel import GroupedModel
     from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
+    from specviz.methods.polybasic.intermediate import IntermediateModel
 
 Kept = TypeVar("Kept")
 

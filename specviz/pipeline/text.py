@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Target
 from specviz.engine.regions import FOLDER
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.heads.heads import draft_model, drafting_heads, several_models
@@ -42,7 +42,7 @@ class LanguageModelResources(TextResources):
         return several_models(self.draft_name or "", self.loaded, self.target, self.progress)
 
     def intermediate(self, kind: str) -> IntermediateModel:
-        return intermediate_model(kind, self.draft_name, self.loaded, self.target, self.progress)
+        return intermediate_model(IntermediateModel, kind, self.draft_name, self.loaded, self.target, self.progress)
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
         name, model, warnings = layer_parallel(kind, group, self.draft_name, self.loaded, self.target, self.progress)

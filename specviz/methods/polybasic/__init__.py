@@ -72,8 +72,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     else:
         cost = middle.cost()
         size = parameters.nodes or parts.SpeedupPolicy.on(cost, forward=forward / cost.at(1))
-        width = parameters.width if middle.branches else 1
-        builder = parts.Dynamic(parameters.depth, width, size)
+        builder = parts.Dynamic(parameters.depth, parameters.width if middle.branches else 1, size)
         controller = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)
     warnings = tuple(word for word in (*middle.warnings, best.warning(candidates, recipe)) if word)
     return parts.Composition(controller, parts.Rejection(), taps, f"{middle.title}, {below} below it", warnings)

@@ -17,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.engine.interfaces import (
     Acceptance,
     Context,
@@ -32,6 +31,7 @@ from specviz.engine.interfaces import (
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, shape_of
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, CascadeTotals
 
 LONGEST = 64

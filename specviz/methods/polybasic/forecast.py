@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.trace.notes.models import CascadeCosts
 
 DEEPEST = 32

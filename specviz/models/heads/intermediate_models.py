@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from torch import Tensor, nn
 from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.fused_decoder import DecoderShape, FusedDecoder, FusedSession, LayerWeights
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached
 from specviz.engine.interfaces import Target
 from specviz.engine.stop import heed
@@ -259,12 +257,14 @@ LEFT_OUT = 2
 
 
 def intermediate_model(
-    kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
-) -> IntermediateModel:
-    """Return the intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
+    make: Callable[..., Any], kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
+) -> Any:
+    """Return an intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
 
-    Raises ModelUnavailable if the machine or the target's architecture does not support it.
+    ``make``: class of the result, called with kind, title, network, ``target``, function that returns the costs, and warnings.
+    Raises ModelUnavailable if the machine or the target's architecture does not support the kind.
     """
+    unit = target_costs(target, progress)
     if kind == "draft":
         if not draft or draft in TITLES:
             raise ModelUnavailable(
@@ -272,37 +272,24 @@ def intermediate_model(
                 "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
             )
         named, warnings = named_draft(draft, loaded, target, progress)
-        return IntermediateModel(
-            named.name,
-            named.name,
-            named.context_length,
-            target.device,
-            lambda capacity, taps: FittedSession(
-                named.open(min(capacity, named.context_length)), named.vocab_size, target.vocab_size
-            ),
-            target_costs(named, progress, target_costs(target, progress)).curve,
-            states=False,
-            warnings=warnings,
-        )
-    title, options = TITLES[kind], dict[str, Any]()
+        return make(kind, named.name, named, target, target_costs(named, progress, unit).curve, warnings)
+    title = TITLES[kind]
+    network: Any
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
-    start: Callable[..., Any]
     if kind == "small_draft":
-        small = load_heads(SMALL, None, loaded, target)
-        start, options = lambda capacity, taps: SmallSession(small, capacity), {"states": False, "branches": False}
+        network = load_heads(SMALL, None, loaded, target)
     elif target.device.type != "cpu" and kind in CAPTURED:
-        title, numbers = CAPTURED[kind], _chosen(kind, target)
+        title, facts["tier"] = CAPTURED[kind], target.tier
         progress(f"Making {title}", None)
-        copied: Target = cached(
+        network = cached(
             target.model,
             ("captured", kind, target.tier),
-            lambda: captured_copy(target, layouts_of("int8", target.device), numbers, title),
+            lambda: captured_copy(target, layouts_of("int8", target.device), _chosen(kind, target), title),
         )
-        start, facts["tier"] = lambda capacity, taps: copied.open(min(capacity, copied.context_length), taps), target.tier
     else:
-        start = partial(FusedSession, cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress)))
-    model = IntermediateModel(kind, title, target.context_length, target.device, start, lambda: costs.curve(), **options)
-    costs = ModelCosts(facts, model, progress, TIMED, not model.branches, target_costs(target, progress))
+        network = cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress))
+    model = make(kind, title, network, target, lambda: costs.curve())
+    costs = ModelCosts(facts, model, progress, TIMED, kind == "small_draft", unit)
     return model
 
 

@@ -22,6 +22,7 @@ import specviz
 from specviz.drafting.networks.fused_decoder import FusedSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.models.heads.intermediate_models import (
     check_copy,
     eight_bits,
@@ -164,13 +165,13 @@ def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(pair, 
     target = TextTarget(loaded.model, loaded.name, ())
     heard: Callable[..., None] = lambda message, fraction=None: None  # noqa: E731
     with pytest.raises(ModelUnavailable, match="Name one with the target's tokenizer"):
-        intermediate_model("draft", None, loaded, target, heard)
+        intermediate_model(IntermediateModel, "draft", None, loaded, target, heard)
     with pytest.raises(ModelUnavailable, match="included small_draft network reads .* of SmolLM2"):
-        intermediate_model("small_draft", None, loaded, target, heard)
+        intermediate_model(IntermediateModel, "small_draft", None, loaded, target, heard)
     folder = tmp_path / "other"
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     sentencepiece.save_pretrained(folder)
     with pytest.raises(TokenizerMismatch):
-        intermediate_model("draft", str(folder), loaded, target, heard)
+        intermediate_model(IntermediateModel, "draft", str(folder), loaded, target, heard)
     with pytest.raises(ModelUnavailable, match="has only 3 layers"):
-        intermediate_model("fewer_layers", None, loaded, target, heard)
+        intermediate_model(IntermediateModel, "fewer_layers", None, loaded, target, heard)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Target
@@ -21,6 +20,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.easyspec.layer_parallel import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.methods.registry import build, get
 from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources
 from specviz.models.packing import pack_int8

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from specviz.drafting.networks.fused_decoder import FusedSession
-from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
+from specviz.methods.polybasic.intermediate import IntermediateModel
 from specviz.models.heads.intermediate_models import eight_bits, lean_copy
 from specviz.models.packing import pack_int8
 from specviz.targets.text import TextTarget
@@ -69,19 +68,14 @@ def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
 
 def intermediate_of(kind: str, target: TextTarget) -> IntermediateModel:
     """An intermediate model of a tiny cascade."""
+    model: Any
     if kind == "draft":
-        other = TextTarget(perturbed(target.model, 0.02), "other", (), target.tier)
-        start: Any = lambda capacity, taps: FittedSession(other.open(capacity), other.vocab_size, target.vocab_size)  # noqa: E731
+        model = TextTarget(perturbed(target.model, 0.02), "other", (), target.tier)
     elif kind == "small_draft":
         model = small(target)
-        start = lambda capacity, taps: SmallSession(model, capacity)  # noqa: E731
     else:
-        decoder = lean_copy(target, (eight_bits, eight_bits)) if kind == "int8" else lean_copy(target)
-        start = lambda capacity, taps: FusedSession(decoder, capacity, taps)  # noqa: E731
-    states = kind in ("plain_copy", "int8")
-    return IntermediateModel(
-        kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft"
-    )
+        model = lean_copy(target, (eight_bits, eight_bits)) if kind == "int8" else lean_copy(target)
+    return IntermediateModel(kind, kind, model, target, lambda: CURVE)
 
 
 def network(kind: str, target: TextTarget, whole: bool = False) -> Any:

@@ -3,49 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafting.networks.fused_decoder import FusedDecoder, FusedSession
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.language_model import SmallModel
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Session, TargetPass
+from specviz.engine.interfaces import Session, Target, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 
 
 @dataclass(frozen=True)
 class IntermediateModel:
-    """Intermediate model.
+    """Copy of the ``target``, the small draft model, or a model of its own if ``kind`` is "draft".
 
-    ``states``: whether passes return the requested hidden states. ``branches``: whether the model scores trees, not only chains.
-    ``cost``: function that returns the cost curve of a pass.
+    ``network``: a SmallLM, a FusedDecoder or a target. ``cost``: function that returns the cost curve of a pass.
     """
 
-    name: str
+    kind: str
     title: str
-    context_length: int
-    device: torch.device
-    start: Callable[[int, Sequence[int]], Session]
+    network: Any
+    target: Target
     cost: Callable[[], CostCurve]
-    states: bool = True
-    branches: bool = True
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name in calibrations and notes."""
+        return self.title if self.kind == "draft" else self.kind
+
+    @property
+    def context_length(self) -> int:
+        return int((self.network if self.kind == "draft" else self.target).context_length)
+
+    @property
+    def device(self) -> torch.device:
+        return self.target.device
+
+    @property
+    def branches(self) -> bool:
+        """Whether the model scores trees, not only chains."""
+        return not isinstance(self.network, SmallLM)
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """Return a new session with room for ``capacity`` committed tokens."""
-        return self.start(capacity, taps if self.states else ())
+        """Return a new session with room for ``capacity`` committed tokens. Only copies of the target return hidden states."""
+        network = self.network
+        if isinstance(network, SmallLM):
+            return SmallSession(network, capacity)
+        if isinstance(network, FusedDecoder):
+            return FusedSession(network, capacity, taps)
+        capacity = min(capacity, network.context_length)
+        if self.kind == "draft":
+            return FittedSession(network.open(capacity), network.vocab_size, self.target.vocab_size)
+        session: Session = network.open(capacity, taps)
+        return session
 
 
 class SmallSession:
     """Session in which the small draft model verifies chains; tokens outside its vocabulary have no probability."""
 
-    def __init__(self, model: SmallLM, capacity: int, room: int = 64) -> None:
-        self._small, self._config = SmallModel(model, capacity + room), model.config
-        self._support = model.draft_ids
+    def __init__(self, model: SmallLM, capacity: int) -> None:
+        self._small, self._model = SmallModel(model, capacity + 64), model  # with room for a chain to verify
         self._committed = 0
 
     @property
@@ -71,8 +95,8 @@ class SmallSession:
 
     def _wide(self, logits: Tensor) -> Tensor:
         """Return logits over the target's vocabulary, -inf for tokens outside this model's."""
-        wide = logits.new_full((len(logits), self._config.vocab_size), -torch.inf)
-        return wide.index_copy_(1, self._support, logits)
+        wide = logits.new_full((len(logits), self._model.config.vocab_size), -torch.inf)
+        return wide.index_copy_(1, self._model.draft_ids, logits)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first), the start of the last chain."""
