@@ -61,7 +61,7 @@ BUDGETS = {
     "inspection": 7_715,
     "interop": 19_983,
     "methods": 47_218,
-    "models": 44_595,
+    "models": 44_593,
     "pipeline": 7_299,
     "specviz": 1_532,
     "targets": 15_829,

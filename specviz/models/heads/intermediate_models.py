@@ -274,7 +274,6 @@ def intermediate_model(
         named, warnings = named_draft(draft, loaded, target, progress)
         return make(kind, named.name, named, target, target_costs(named, progress, unit).curve, warnings)
     title = TITLES[kind]
-    network: Any
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
     if kind == "small_draft":
         network = load_heads(SMALL, None, loaded, target)
@@ -289,7 +288,7 @@ def intermediate_model(
     else:
         network = cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress))
     model = make(kind, title, network, target, lambda: costs.curve())
-    costs = ModelCosts(facts, model, progress, TIMED, kind == "small_draft", unit)
+    costs: ModelCosts = ModelCosts(facts, model, progress, TIMED, kind == "small_draft", unit)
     return model
 
 
