@@ -37,6 +37,8 @@ HOSTILE = [
     *(("parameters", value) for value in (None, 5, "copied=8", ["copied"])),
     ("prompt", ""),
     ("prompt", " \n"),
+    ("prompt", ""),
+    ("prompt", " \n\t"),
     ("prompt", "a" * 1_000_001),
     ("memory", 5),
     ("progress", 5),

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, T5EncoderModel
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.cache import exclusive_loading
 from specviz.models.hub.opening import LOCAL, opening
-from specviz.models.text.text import quoted, refuse_unreadable, tokenizer_hash
+from specviz.models.text.text import quoted, tokenizer_hash
 from specviz.paths import ASSETS
 
 PAD, BEGIN, PICTURE = 0, 1, 2
@@ -92,9 +92,8 @@ class WordPrompts:
 
 
 def valid_prompt(prompt: str) -> str:
-    """Return the prompt without surrounding whitespace. Raises BadInput if it is empty, unreadable or too long."""
+    """Return the prompt without surrounding whitespace. Raises BadInput if it is too long."""
     text = prompt.strip()
-    refuse_unreadable(text, "prompt", 'Say what to draw, for example "red heart, noto style".')
     if len(text) > LONGEST_PROMPT:
         raise BadInput(f"The prompt has {len(text)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
     return text

@@ -84,10 +84,9 @@ class TokenizerText:
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Return the token ids of ``prompt`` as a user turn and the start of the answer, or with ``raw`` as text to continue.
 
-        Raises BadInput if the prompt has no text or a token without embedding, and ContextFull if it is far too long. Raises
-        ModelUnavailable if the chat template fails or yields no tokens.
+        Raises BadInput for a token without embedding, and ContextFull if the prompt is far too long. Raises ModelUnavailable if
+        the chat template fails or yields no tokens.
         """
-        refuse_unreadable(prompt, "prompt", "The prompt is empty. Type something for the model to continue.")
         if len(prompt) > self.context_length * _CHARACTERS_PER_TOKEN:
             raise ContextFull(
                 f"The prompt has {len(prompt)} characters; {self.name} reads at most {self.context_length} tokens, "
@@ -123,16 +122,6 @@ class TokenizerText:
         if not wrapped:
             raise ModelUnavailable(f"{self.name}'s chat template renders nothing. Use raw continuation.")
         return list(wrapped)
-
-
-def refuse_unreadable(text: str, what: str, empty: str) -> None:
-    """Raise BadInput with the message ``empty`` if a text has no words, or if it has a character that no tokenizer reads."""
-    if not text.strip():
-        raise BadInput(empty)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as problem:
-        raise BadInput(f"The {what}'s character {problem.start} is half of a surrogate pair. Remove it.") from None
 
 
 def quoted(words: Sequence[str]) -> str:

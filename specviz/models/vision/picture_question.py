@@ -21,7 +21,6 @@ from transformers import AutoProcessor, Idefics3Processor, Qwen2_5_VLProcessor
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.opening import LOCAL, first_line
-from specviz.models.text.text import refuse_unreadable
 from specviz.models.vision.pictures import on_white
 
 Box = tuple[float, float, float, float]
@@ -93,10 +92,9 @@ class PictureReader:
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
         """Return the prompt. ``picture``: any PIL image, already limited in size and rotated upright.
 
-        Raises BadInput for an invalid question, and ModelUnavailable if the processor rejects the picture.
+        Raises ModelUnavailable if the processor rejects the picture.
         """
         image, words = self.frame(picture), question.strip()
-        refuse_unreadable(words, "question", "There is no question. Type one, such as: Describe the picture.")
         for token in self.processor.tokenizer.all_special_tokens:  # typed text must yield no special tokens
             words = words.replace(token, " ".join(token))
         content = [{"type": "image"}, {"type": "text", "text": words}]

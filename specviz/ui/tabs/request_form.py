@@ -181,17 +181,16 @@ class ImageAdvanced:
 
 @dataclass(frozen=True)
 class Form:
-    """Form of a modality. ``most_letters``: maximum length of a prompt; ``empty``: error message for an empty prompt."""
+    """Form of a modality. ``most_letters``: maximum length of a prompt."""
 
     basics: type
     advanced: type
     most_letters: int
-    empty: str
 
 
-TEXT = Form(Basics, Advanced, 24_000, "The prompt is empty; write something, or click an example.")
+TEXT = Form(Basics, Advanced, 24_000)
 """The maximum length rejects prompts that are too long for any model, before a model is loaded."""
-IMAGE = Form(ImageBasics, ImageAdvanced, 2000, 'Say what to draw, for example "red heart, noto style", or click an example.')
+IMAGE = Form(ImageBasics, ImageAdvanced, 2000)
 FORMS = {"text": TEXT, "vision_language": TEXT, "image": IMAGE}
 
 DEFAULT_TARGETS = {"vision_language": catalog.DEFAULT_VISION_TARGET, "image": catalog.DEFAULT_IMAGE_TARGET}
@@ -222,9 +221,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
         raise BadInput(f"New tokens is {chosen['max_new_tokens']}; the maximum here is {settings.max_new_tokens}.")
     if chosen.get("tier") == "compiled" and not settings.private:  # its compilers outlive the run that starts them
         raise BadInput("The compiled tier is only for apps that other machines cannot reach. Choose the tier auto.")
-    prompt = form_state.prompt
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise BadInput(form.empty)
+    prompt = form_state.prompt if isinstance(form_state.prompt, str) else ""
     if len(prompt) > form.most_letters:
         raise BadInput(f"The prompt has {len(prompt):,} characters; the maximum here is {form.most_letters:,}. Shorten it.")
     is_head = form_state.draft in dict(heads(method.name, form_state.target, settings)).values()

@@ -103,17 +103,6 @@ def test_a_raw_prompt_keeps_the_start_token_its_tokenizer_adds(sentencepiece):
     assert text.encode("the", raw=True) == list(sentencepiece("the")["input_ids"])
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "\n\t"])
-def test_a_prompt_without_text_is_refused(text, prompt):
-    with pytest.raises(BadInput, match="empty"):
-        text.encode(prompt)
-
-
-def test_half_a_surrogate_pair_is_refused_in_words(text):
-    with pytest.raises(BadInput, match="character 3"):
-        text.encode("abc\ud83d")
-
-
 def test_a_prompt_the_model_cannot_read_is_refused_with_both_lengths(text):
     with pytest.raises(ContextFull, match="1000000 characters"):
         text.encode("x" * 1_000_000)

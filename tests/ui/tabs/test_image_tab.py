@@ -49,7 +49,7 @@ def made(wanted: FormState) -> Any:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (asked(prompt="   "), "Say what to draw"),
+        (asked(prompt="   "), "The prompt is empty"),
         (asked(prompt="x" * 10_000), "10,000 characters"),
         (asked(guidance=-3), "guidance is -3"),
         (asked(own={"factor": float("nan")}), "factor is nan"),
