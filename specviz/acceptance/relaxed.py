@@ -1,8 +1,8 @@
 """Relaxed verification of image codes: the probability of the nearest latent codes is added to the drafted code's (LANTERN).
 
-LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Let A be the longest prefix of the k codes
-nearest to a drafted code c, nearest first, whose total mass S is within the limit: delta, or (lambda - 1) p(c). Then c is judged
-with p(c) + S instead of p(c). The rule is not exact. Bounds on the total variation (TV) distance above temperature 0:
+LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Sort the k codes nearest to a drafted
+code c by distance. Let A be their longest prefix whose total mass S is within the limit: delta, or (lambda - 1) p(c). Then c is
+judged with p(c) + S instead of p(c). The rule is not exact. Bounds on the total variation (TV) distance above temperature 0:
 
 * Point-mass drafts: 1 - (1 - delta)^m for m candidates, if A and c are removed after a rejection.
 * Candidates sampled without replacement, with residual (p - q)+: TV(p, q), for any number of candidates. With lambda, a code

@@ -69,7 +69,7 @@ class KeyValueLayer(DynamicLayer):
 class KeyValues:
     """Keys and values of a run. ``length``: number of committed tokens. ``capacity``: number of allocated columns.
 
-    ``words``: one label per layer. Layers with the same label have entries of the same shape on the same device, and share a
+    ``words``: one label per layer. Layers with the same label have entries of the same shape on the same device. They share a
     tensor [place, batch, head, kv, size], called a bank. New memory is zeroed, because a masked NaN times 0 is still NaN.
     """
 

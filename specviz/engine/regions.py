@@ -69,7 +69,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as a region. A call with new shapes loads or compiles its code.
 
     Regions run in inference mode only, and their code stays valid when a run changes torch's number of threads. On a GPU,
-    inductor tries several forms of each kernel, and reads a matrix for a single row by a reduction of its own instead of cuBLAS.
+    inductor tries several forms of each kernel. For a single row it reads a matrix by a reduction of its own instead of cuBLAS.
     """
     options: Any = {
         "guard_filter_fn": lambda guards: [guard.guard_type != "GLOBAL_STATE" for guard in guards],

@@ -1,8 +1,8 @@
 """Mamba-2 recurrence along the paths of a tree, in one pass and without a state per node (Wu et al., arXiv 2505.14969).
 
-Per head, the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0. The decay
-of a path is the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t, and ``fade = L (dt A)``,
-unrolling gives the outputs of all nodes at once:
+Per head, the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0. The
+decay of a path is the exponential of a sum along the path. Let L[t, s] = 1 where s is t or an ancestor of t, and
+``fade = L (dt A)``. Unrolling gives the outputs of all nodes at once:
 
     Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
 

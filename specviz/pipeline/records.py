@@ -1,4 +1,7 @@
-"""Records of a run: the run record, the end record and the baseline."""
+"""Records of a run: the run record, the end record and the baseline.
+
+:mod:`specviz.trace` defines, checks and writes the records. It knows neither engine, models nor torch, whose facts they hold.
+"""
 
 from __future__ import annotations
 

@@ -235,8 +235,8 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 class TextSession(CachedSession):
     """Session on a :class:`TextTarget`.
 
-    If rotary factors depend on the text's length, all rows of a pass use the factors for the text up to the root, as in
-    ``generate``. Drafts that the engine judges do not cross ``boundary``.
+    If rotary factors depend on the text's length, a pass uses the factors for the text up to the root, as in ``generate``.
+    Drafts that the engine judges do not cross ``boundary``.
     """
 
     target: TextTarget

@@ -1,6 +1,6 @@
 """The target's hidden states at every token of the dialogues, computed on first use and stored on disk as float16.
 
-All feature drafters share one store. Each dialogue has a file named by a hash of its content, so features stay valid when the
+All feature drafters share one store. Each dialogue has a file named by a hash of its content. So features stay valid when the
 dialogue file grows, and several processes may share the store. Axis names: ``token``, ``tap``, ``hidden``.
 """
 

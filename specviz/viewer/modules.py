@@ -5,7 +5,7 @@ A module may use only these forms, with imports at the top of the file:
     import * as format from "../kit/format.js";          export const a = …
     import { Tip, text as words } from "../kit/tip.js";  export function a(…) …     export class A …
 
-Each module becomes a function that is called once and returns the exports, so other names stay private.
+Each module becomes a function that is called once and returns the exports; other names stay private.
 """
 
 from __future__ import annotations

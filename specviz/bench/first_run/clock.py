@@ -63,7 +63,7 @@ def copy_bandwidth(sizes: Sizes) -> float:
 
 
 def autoregressive(report: Report, name: str, sizes: Sizes) -> None:
-    """Measure tokens per second and the share of the memory bandwidth in every tier, and the speed-up of the fastest one over
+    """Measure tokens per second and the share of the memory bandwidth in every tier. The fastest tier is also compared with
     transformers' ``generate``, eager and compiled.
     """
     copied = copy_bandwidth(sizes)

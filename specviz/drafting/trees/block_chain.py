@@ -1,8 +1,8 @@
 """Chains through a block drafter's slots, ended where the next slot is not worth its row (DSpark, arXiv 2607.05147).
 
-Whether slot k is verified may depend on earlier tokens but not on its own token, or the output would be biased (appendix A of the
-paper). Each slot's acceptance rate is therefore predicted before its token is drafted. Slots are kept up to the first one that
-does not pay off; whole chains are never compared.
+Whether slot k is verified may depend on earlier tokens. It must not depend on its own token, or the output would be biased
+(appendix A of the paper). Each slot's acceptance rate is therefore predicted before its token is drafted. Slots are kept up to
+the first one that does not pay off; whole chains are never compared.
 """
 
 from __future__ import annotations

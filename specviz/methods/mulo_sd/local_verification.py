@@ -177,11 +177,11 @@ class _Repair(CapturedLevels[tuple[()]]):
         return {head: number for number, heads in enumerate(waves, start=1) for head in heads}
 
     def on_host(self) -> tuple[list[int], list[str], list[int], int]:
-        """Return, with one copy to the host, codes and marks of all nodes but the root, nodes with outdated entries, and the
-        number of target passes.
+        """Return codes and marks of all nodes but the root, nodes with outdated entries, and the number of target passes.
 
-        A code is *accepted* if the target would have sampled the same one, else *relaxed*. The target's choice at each position
-        follows from the last pass over it: with rewritten entries, the pass over the final block.
+        Everything comes in one copy to the host. A code is *accepted* if the target would have sampled the same one, else
+        *relaxed*. The target's choice at each position follows from the last pass over it: with rewritten entries, the pass over
+        the final block.
         """
         codes = self._tokens[1:]
         numbers = torch.cat((codes, self._own()[:-1] == codes, self._outdated, self._passes)).tolist()

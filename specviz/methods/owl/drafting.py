@@ -276,7 +276,7 @@ class AdaptiveThreshold:
         """Update from a round. ``memory_draft``: draft of the memory. ``remembered``: whether this draft was verified.
 
         The memory's draft is compared with the committed tokens in any case. If the network drafted and the memory's draft
-        matches all committed tokens, the score counts only up to the matched tokens, since the rest is unknown.
+        matches all committed tokens, the score counts only the matched tokens. The rest is unknown.
         """
         self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
         self._expected, self._right = self._expected * FADE, self._right * FADE

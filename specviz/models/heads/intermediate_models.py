@@ -1,12 +1,12 @@
 """Intermediate models of a cascade: cheaper copies of the target, the small draft model, or a model loaded by name.
 
-A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer operator calls (:func:`lean_copy`) and is checked
-before use. On a GPU, kernel launches dominate a pass over few rows, so a copy is the model's own class with other linear layers,
-captured in CUDA graphs (:func:`captured_copy`).
+A copy has low-bit matrices, fewer layers, or both. On a CPU it runs with fewer operator calls (:func:`lean_copy`) and is
+checked before use. On a GPU, kernel launches dominate a pass over few rows. So a copy is the model's own class with other
+linear layers, captured in CUDA graphs (:func:`captured_copy`).
 
-A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. Each row is
-scaled by itself in the eight-bit product and not at all in the four-bit one, so its result does not depend on the other rows.
-The distribution after a text is thus the same however many drafted tokens are scored with it.
+A pass over one to eight tokens costs as much as reading the weights, which low-bit matrices halve or quarter. The eight-bit
+product scales each row by itself, the four-bit one scales none. So a row's result does not depend on the other rows. The
+distribution after a text is thus the same however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def _header(gguf: Path) -> GGUFReader:
 def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
     """Raise ModelUnavailable unless the file holds all of the model's weights and nothing else.
 
-    transformers ignores unknown tensors without a warning, so the numbers in file and model are counted. Not counted are rotary
+    transformers ignores unknown tensors without a warning, so the numbers in file and model are counted. Not counted: rotary
     divisors, a stored copy of a tied head, MTP layers, and keys and values of layers that share others (Gemma 3n, 4).
     """
     config, own = model.config, int(model.config.num_hidden_layers)

@@ -1,8 +1,8 @@
 """Loader of causal language models by name: safetensors only, never code from a repository; over one device or several.
 
 Over several devices the layers are split in order, by accelerate's device maps. Embedding, last norm and head are on the last
-device, and so are token ids, logits, hidden states and the drafter, which reads the target's embedding and head. Only one
-hidden state per row is copied between two devices.
+device. So are token ids, logits, hidden states and the drafter, which reads the target's embedding and head. Only one hidden
+state per row is copied between two devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``train falcon`` (Gao et al., arXiv 2412.12639): regression and distillation of the feature k steps ahead, with glancing.
 
-Initialisation. The layer starts from the target's last layer. The recurrence starts from a linear prediction in closed form, from
-input i (feature i, embedding of token i + 1) to the features that follow. The cells hold the principal directions of this
+Initialisation. The layer starts from the target's last layer. The recurrence starts from a linear prediction in closed form:
+from input i (feature i, embedding of token i + 1) to the features that follow. The cells hold the principal directions of this
 prediction. Open gates make the untrained recurrence a projection with little memory.
 
 One cell is constant and provides positions. A constant key, rotated by the position, matches a query with the same vector,

@@ -1,7 +1,7 @@
 """Scenes: emoji art and plain shapes on a canvas, composed at random from a seed.
 
 A :class:`Scene` is data, from which :func:`draw` draws the picture. Positions and sizes are unambiguous. The middle of a thing
-is well inside one of nine regions, the ranges of the three sizes do not touch, and things overlap either clearly or not at all.
+is well inside one of nine regions. The ranges of the three sizes do not touch, and things overlap either clearly or not at all.
 Some combinations and drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
 The atlas of emoji art contains two drawings of each emoji: Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
