@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -18,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -271,14 +271,19 @@ class Presence:
             while len(self._closed) > MOST_CLOSED:
                 gone, _ = self._closed.popitem(last=False)
                 if all(name != gone for _, name, _ in self._open):
+                    # Private parts of Gradio 6.31, which keeps a closed page's components until the capacity is reached:
+                    # ``delete_cache`` removes files only, and ``gr.State(time_to_live=…)`` the values of States only.
                     with holder.lock:
                         holder.session_data.pop(gone, None)
                         holder.time_last_used.pop(gone, None)
 
     def caller(self, request: gr.Request) -> Caller:
         """Return the client that sent an event. API clients read the stream of the event rather than of the session."""
-        session, event = request.session_hash, LocalContext.event_id.get(None)
-        return Caller(session, self.address_of(request), lambda: self.hears(session, event))
+        return Caller(
+            request.session_hash,
+            self.address_of(request),
+            lambda: self.hears(request.session_hash, getattr(request.state, "event", None)),
+        )
 
     def address_of(self, request: gr.Request | HTTPConnection) -> str:
         """Return the visitor's address for an event or request."""
@@ -292,19 +297,23 @@ class Presence:
 
 @dataclass(eq=False)
 class Watch:
-    """Middleware that registers open streams with :class:`Presence`."""
+    """Middleware that registers open streams with :class:`Presence`, and notes the id of the event that a request starts."""
 
     app: ASGIApp
     presence: Presence
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        if scope["method"] == "POST":
+        if scope.get("method") == "POST":
             refresh(scope["app"], self.presence.sessions_to_keep())
         name, reading = stream(scope)
+
+        async def answering(message: Message) -> None:
+            if event := re.fullmatch(rb'{"event_id":"(\w+)"}', message.get("body", b"")):
+                scope.setdefault("state", {})["event"] = event[1].decode()  # read by Presence.caller
+            await send(message)
+
         with self.presence.connected(name, self.presence.address_in(scope), reading) if name else nullcontext():
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, answering)
 
 
 def stream(scope: Scope) -> tuple[str, bool]:
@@ -312,27 +321,23 @@ def stream(scope: Scope) -> tuple[str, bool]:
 
     The name is empty if the request opens no stream.
     """
-    parts = scope["path"].rstrip("/").split("/")
-    if scope["method"] != "GET":
-        return "", False
-    if parts[-2:] == ["queue", "data"]:
-        return HTTPConnection(scope).query_params.get("session_hash", ""), True
-    if len(parts) > 2 and parts[-2] == "heartbeat":
-        return parts[-1], False
-    if "call" in parts[:-2]:
-        return parts[-1], True
+    match scope.get("method"), *scope.get("path", "").rstrip("/").split("/"):
+        case "GET", *_, "queue", "data":
+            return HTTPConnection(scope).query_params.get("session_hash", ""), True
+        case "GET", *_, "heartbeat", name:
+            return name, False
+        case ("GET", *_, "call", _, name) | ("GET", *_, "call", "v2", _, name):
+            return name, True
     return "", False
 
 
 def refresh(app: Any, names: list[str]) -> None:
-    """Mark these sessions as recently used, so that Gradio drops other sessions first.
-
-    Uses a private attribute for the unread events, because Gradio has no public setting.
-    """
+    """Mark these sessions as recently used, so that Gradio drops other sessions first."""
+    # Private parts of Gradio 6.31. ``state_session_capacity`` bounds the sessions, but the oldest goes first, open or not, and a
+    # crowd of strangers could close a visitor's page. For unread events there is no setting at all: the last 2 000 are kept.
     state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
     for name in names:
-        if name in state:
-            state.update(name)
+        state.update(name)
         if name in unread:
             unread.move_to_end(name)
 
@@ -395,22 +400,23 @@ class PageSessions:
     _open: OrderedDict[str, PageSession] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def enter(self, session: str | None, address: str = "") -> PageSession:
+    def enter(self, caller: Caller) -> PageSession:
         """Return the session of a page that starts a run, creating it if necessary.
 
         Above the maximum, an idle page is dropped: one of the same address if the address has the maximum. Raises BadInput
         without a session name, and SpecvizError if no page is idle.
         """
+        session = caller.session
         if not session:
             raise BadInput("This page has no session; reload it.")
         with self._lock:
             if session not in self._open:
-                same_address = [name for name, page in self._open.items() if page.address == address]
+                same_address = [name for name, page in self._open.items() if page.address == caller.address]
                 if len(same_address) >= self.each:
                     self._forget_one_of(same_address)
                 elif len(self._open) >= self.most:
                     self._forget_one_of(list(self._open))
-                self._open[session] = PageSession(address)
+                self._open[session] = PageSession(caller.address)
             self._open.move_to_end(session)
             return self._open[session]
 

@@ -51,7 +51,7 @@ def register(shared: AppState) -> None:
         caller = shared.presence.caller(request)
         try:
             form_state = asked(shared, (method, target, draft, prompt), basics, common, parameters)
-            page = shared.pages.enter(caller.session, caller.address)
+            page = shared.pages.enter(caller)
             for frame in shared.live.run(page, request_form.request(form_state, shared.settings), caller):
                 if frame.trace and (frame.trace.end or frame.failure):
                     yield shared.archive.store.text(frame.key)

@@ -310,7 +310,7 @@ class CompareTab(TabParts):
 
         A stop leaves the last complete round, or the left run alone. If a run cannot start, the pair ``before`` is shown again.
         """
-        page, rounds = self.shared.pages.enter(caller.session, caller.address), list[Pair]()
+        page, rounds = self.shared.pages.enter(caller), list[Pair]()
         for _ in range(ROUNDS):
             names = list(rounds[-1] if rounds else before)
             for side, request in enumerate(requests):

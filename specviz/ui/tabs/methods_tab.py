@@ -105,7 +105,7 @@ class MethodsTab:
                 )
                 for method in methods[:MOST_METHODS]
             ]
-            page, end = self.shared.pages.enter(caller.session, caller.address), time.monotonic() + MOST_SECONDS
+            page, end = self.shared.pages.enter(caller), time.monotonic() + MOST_SECONDS
             for place, request in enumerate(asked, 1):
                 if time.monotonic() > end:
                     note = f"A race may take {MOST_SECONDS:g} s here, so the last {len(asked) - place + 1} methods did not start."

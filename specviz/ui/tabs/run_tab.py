@@ -239,7 +239,7 @@ class RunTab(TabParts):
         try:
             values = dict(zip(self.controls, control_values, strict=True))
             request = request_form.request(FormState(modality=self.modality, **values), self.shared.settings)
-            page = self.shared.pages.enter(caller.session, caller.address)
+            page = self.shared.pages.enter(caller)
             yield self.busy(True) | self.say("")
             last: Trace | None = None
             with closing(self.shared.live.run(page, request, caller)) as frames:

@@ -143,7 +143,7 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
         raise BadInput(f"Choose an included drafter: {', '.join(OWN)}" + (", or name a folder or hub id." * any_model or "."))
     on = request_form.model(target, shared.settings)
     request_form.check_room(on, name)
-    page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
+    page, reports = shared.pages.enter(caller), list[Any]()
 
     def work(progress: Progress) -> None:
         reports.append(inspected(name, on, progress))

@@ -29,7 +29,7 @@ from tests.support.traces.recordings import beginning, said
 from tests.support.traces.samples import KINDS, sample_trace
 
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
-VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
+VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None, state=SimpleNamespace())
 """The request of a visitor's page, as far as a handler looks at it."""
 PAIR = ("prompt_lookup", "token_recycling")
 """Recorded runs that can be compared."""

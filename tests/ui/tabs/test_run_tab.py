@@ -258,7 +258,7 @@ def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter):
 
 def test_a_run_that_is_going_on_keeps_the_stage(enter):
     visitor = enter("text")
-    cancel = visitor.tab.shared.pages.enter("a").begin()
+    cancel = visitor.tab.shared.pages.enter(Caller("a")).begin()
     visitor.choose("eagle2")
     assert visitor.shown is None and visitor.tab.stage not in visitor.updates and not cancel.is_set()
     assert visitor.asked == HOW["eagle2"] and json.loads(visitor.updates[visitor.tab.own])["of"] == "eagle2"
