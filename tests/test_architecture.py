@@ -245,6 +245,15 @@ def test_every_style_sheet_stands_beside_its_module():
     assert not [_name(file) for file in alone]
 
 
+def test_every_file_to_read_is_there():
+    section = _text(ROOT / ".github" / "ARCHITECTURE.md").partition("## What to read")[2].partition("\n## ")[0]
+    named = [match.groups() for match in re.finditer(r"`([\w/]+/)(?:\{([\w,]+)\}|(\w+))(\.\w+)`", section)]
+    files = [folder + name + kind for folder, several, one, kind in named for name in (several or one).split(",")]
+    assert files and not [file for file in files if not (HOUSE / file).is_file()]
+    numbers = [int(number) for number in re.findall(r"\*: (\d+) files", section)]
+    assert sum(numbers) == len(files), "the numbers of files"
+
+
 def test_the_app_is_at_most_40_lines():
     app = ROOT / "app.py"
     assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40
