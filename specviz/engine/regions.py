@@ -45,8 +45,13 @@ def _described(one: Any) -> dict[str, Any]:
     """Description of a region (its name) or a tensor (without values) for JSON."""
     if not isinstance(one, Tensor):
         return {"region": (one.__module__, one.__qualname__)}
-    form = {"size": one.shape, "stride": one.stride(), "dtype": str(one.dtype).removeprefix("torch."), "device": str(one.device)}
-    return {**form, "axes": sorted(getattr(one, "_dynamo_dynamic_indices", ()))}
+    return {
+        "size": one.shape,
+        "stride": one.stride(),
+        "dtype": str(one.dtype).removeprefix("torch."),
+        "device": str(one.device),
+        "axes": sorted(getattr(one, "_dynamo_dynamic_indices", ())),
+    }
 
 
 def _made(form: dict[str, Any]) -> Any:
@@ -73,7 +78,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     options: Any = {
         "guard_filter_fn": lambda guards: [guard.guard_type != "GLOBAL_STATE" for guard in guards],
-        "coordinate_descent_tuning": torch.cuda.is_available(),
+        "coordinate_descent_tuning": True,
     }
     return torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
@@ -151,17 +156,18 @@ class Regions:
         folder.mkdir(parents=True, exist_ok=True)
         described = json.dumps(calls, default=_described)
         marker = folder / hashlib.sha256((torch.__version__ + described).encode()).hexdigest()[:24]
+        output = marker.with_suffix(".log")
         try:
             if job is None and self.background and not marker.exists():
                 self.progress(f"Compiling {what}; until then they run uncompiled", None)
                 command = [sys.executable, "-c", f"from {__name__} import main; main({str(marker)!r}, {torch.get_num_threads()})"]
-                with marker.with_suffix(".log").open("wb") as log:
+                with output.open("wb") as log:
                     job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
                 with job.stdin as stdin:
                     stdin.write(described.encode())
                 return job
             if job is not None and job.returncode:
-                raise RuntimeError(marker.with_suffix(".log").read_text(errors="replace").strip().rpartition("\n")[2])
+                raise RuntimeError(output.read_text(errors="replace").strip().rpartition("\n")[2])
             load(calls)
         except Exception as problem:  # any error: compilers fail in many ways, and plain passes still run
             self._news.append(f"Compiling {what} failed, so they stay uncompiled: {' '.join(str(problem).split())[:300]}")

@@ -1,14 +1,13 @@
 """Timings of a model with random weights.
 
-Autoregressive decoding is compared with the memory bandwidth and with transformers. A draft of five levels is compared with a
-target pass, and a recorded run with an unrecorded one.
+Autoregressive decoding is compared with the memory bandwidth and with transformers, and a recorded run with an unrecorded one.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,16 +15,12 @@ import torch
 from specviz.bench.first_run.random_model import PROMPT, Bench
 from specviz.bench.first_run.sizes import Sizes
 from specviz.bench.overheads import generate_seconds
-from specviz.bench.report import Ratios, Report, Row, paired
+from specviz.bench.report import Report, Row, paired
 from specviz.engine.regions import Regions
 from specviz.errors import SpecvizError
-from specviz.trace.schema import Step
 
-LEVELS = 5
-BANDWIDTH, TRANSFORMERS, DRAFT, RECORDING = 60.0, 2.0, 1.0, 3.0
-"""Goals: percentage of the memory bandwidth, speed-up over transformers, target passes per draft, and overhead in percent."""
-TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
-"""EAGLE-3's published tree, limited to five levels."""
+BANDWIDTH, TRANSFORMERS, RECORDING = 60.0, 2.0, 3.0
+"""Goals: percentage of the memory bandwidth, speed-up over transformers, and overhead in percent."""
 
 
 def bytes_of_a_pass(model: Any, columns: float) -> float:
@@ -93,27 +88,6 @@ def autoregressive(report: Report, name: str, sizes: Sizes) -> None:
         pairs = sizes.pairs if static else max(2, sizes.pairs // 3)  # an eager run takes seconds
         ratios = paired(theirs, lambda: fastest.run("autoregressive").whole, pairs)
         report.add(Row(f"{size}: autoregressive vs {label}", ratios.median, goal=goal, detail=f"{ratios}, prefill included"))
-
-
-def draft(report: Report, sizes: Sizes) -> None:
-    """Compare a draft of five levels by EAGLE-3 with a target pass over one token, by recorded step times."""
-    bench = Bench.with_random_weights(sizes, sizes.shapes["1b"])
-    bench.run("eagle3", TREE), bench.run("autoregressive")  # captures the graphs
-    ratios, drafts, passes = [], [], []
-    for _ in range(sizes.pairs):
-        drafted, alone = bench.run("eagle3", TREE).steps, bench.run("autoregressive").steps
-        calls = statistics.median(step.draft_calls for step in drafted)
-        drafts.append(_median(drafted, lambda step: step.time.draft))
-        passes.append(_median(alone, lambda step: step.time.verify))
-        ratios.append(drafts[-1] / max(1.0, passes[-1]))
-    detail = f"{statistics.median(drafts) / 1e6:.2f} and {statistics.median(passes) / 1e6:.2f} ms; {calls:g} forwards per draft; "
-    name = f"eagle3's draft of {LEVELS} levels, in target passes"
-    report.add(Row(name, statistics.median(ratios), "×", DRAFT, True, detail + str(Ratios(tuple(ratios)))))
-
-
-def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
-    """Return the median over all steps but the first. (The first step waits for work queued earlier.)"""
-    return statistics.median([of(step) for step in steps[1:] or steps])
 
 
 def recording(report: Report, sizes: Sizes) -> None:

@@ -45,7 +45,6 @@ PARTS: Mapping[str, Part] = {
     "image": Part("suites", "suite", 55, "image"),
     "vision": Part("suites", "suite", 40, "vision"),
     "hybrid": Part("suites", "suite", 30, "hybrid"),
-    "draft": Part("clock", "draft", 25),
     "recording": Part("clock", "recording", 25),
     "tests": Part("suites", "tests", 110),
 }

@@ -11,7 +11,6 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.bench.first_run.sizes import Shape, Sizes
-from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -40,19 +39,6 @@ def random_llama(shape: Shape, sizes: Sizes) -> Any:
     return model.to(DTYPES[sizes.dtype]).eval().requires_grad_(False)
 
 
-def random_eagle3(model: Any, shape: Shape) -> EagleHead:
-    """Return an EAGLE-3 network for the target: one layer, three hidden states and a draft vocabulary."""
-    config = EagleConfig(
-        vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
-        head_size=shape.hidden // shape.heads, inner=shape.inner, taps=(2, shape.layers // 2, shape.layers - 2), wide=True,
-    )  # fmt: skip
-    embedding, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
-    ids = torch.arange(shape.draft_vocab, device=model.device)
-    with torch.device(model.device):
-        net = EagleHead(config, embedding, head, ids)
-    return net.to(model.device, model.dtype).eval().requires_grad_(False)
-
-
 class Numbers:
     """Token texts for a model without a tokenizer: the ids in decimal."""
 
@@ -77,19 +63,12 @@ class DictMemory:
 
 @dataclass
 class RandomResources(TextResources):
-    """Resources with a random EAGLE-3 drafter and no other weights."""
-
-    net: EagleHead | None = None
-
-    def drafter_weights(self, kind: str) -> Any:
-        if kind != "eagle3" or self.net is None:
-            return self._none(kind)
-        return self.net.runtime()
+    """Resources without any weights beside the target's."""
 
     def _none(self, *what: Any, **more: Any) -> Any:
-        raise ModelUnavailable("The model with random weights has no drafter other than EAGLE-3.")
+        raise ModelUnavailable("The model with random weights has no drafter.")
 
-    draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
+    drafter_weights = draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
 
 
 @dataclass(frozen=True)
@@ -107,7 +86,7 @@ class Timed:
 
 @dataclass
 class Bench:
-    """The random model as a target, with a random drafter."""
+    """The random model as a target."""
 
     sizes: Sizes
     model: Any
@@ -119,10 +98,9 @@ class Bench:
     def with_random_weights(sizes: Sizes, shape: Shape) -> Bench:
         model = random_llama(shape, sizes)
         target = TextTarget(model, "random weights", (), "graph")
-        net = random_eagle3(model, shape)
         times = PassTimes()
         measure(target, times.learn)
-        resources = RandomResources(target, Warp(), "random", DictMemory(), net=net, costs=RunCosts(lambda timed: times))
+        resources = RandomResources(target, Warp(), "random", DictMemory(), costs=RunCosts(lambda timed: times))
         prompt = torch.randint(0, shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
         return Bench(sizes, model, target, resources, prompt)
 

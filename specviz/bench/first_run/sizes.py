@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a Llama with random weights. ``draft_vocab``: vocabulary size of the EAGLE-3 drafter."""
+    """Shape of a Llama with random weights."""
 
     hidden: int
     inner: int
@@ -15,7 +15,6 @@ class Shape:
     heads: int
     kv_heads: int
     vocab: int
-    draft_vocab: int
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,11 @@ class Sizes:
     methods: tuple[str, ...] = ()
 
 
-LLAMA_1B = Shape(hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, vocab=128256, draft_vocab=32000)
+LLAMA_1B = Shape(hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, vocab=128256)
 """Shape of Llama 3.2 1B: 1.24 billion weights. All shapes have tied embeddings."""
-LLAMA_8B = Shape(hidden=4096, inner=14336, layers=32, heads=32, kv_heads=8, vocab=128256, draft_vocab=32000)
-SMOLLM2 = Shape(hidden=576, inner=1536, layers=30, heads=9, kv_heads=3, vocab=49152, draft_vocab=8192)
-TINY = Shape(hidden=32, inner=64, layers=6, heads=4, kv_heads=2, vocab=96, draft_vocab=40)
+LLAMA_8B = Shape(hidden=4096, inner=14336, layers=32, heads=32, kv_heads=8, vocab=128256)
+SMOLLM2 = Shape(hidden=576, inner=1536, layers=30, heads=9, kv_heads=3, vocab=49152)
+TINY = Shape(hidden=32, inner=64, layers=6, heads=4, kv_heads=2, vocab=96)
 
 GPU = Sizes(
     device="cuda", dtype="bfloat16", shapes={"1b": LLAMA_1B, "8b": LLAMA_8B, "smollm2": SMOLLM2}, tokens=96, pairs=11,
