@@ -67,9 +67,9 @@ if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 
 def head(tabs: Mapping[str, str]) -> str:
     """Return HTML for the page's head. ``tabs``: tab by name of recorded run, for runs outside the first tab."""
-    embedded_tabs = bundle.embedded(json.dumps(tabs))
-    scripts = f'<script data-specviz src="{script_address()}" data-reading="{script_address("reading")}"></script>'
-    return scripts + ARRIVING.format(tabs=embedded_tabs)
+    later = f'data-reading="{script_address("reading")}" data-play="{script_address("play")}"'
+    script = f'<script data-specviz src="{script_address()}" {later}></script>'
+    return script + ARRIVING.format(tabs=bundle.embedded(json.dumps(tabs)))
 
 
 def script_route(part: str = "") -> Route:

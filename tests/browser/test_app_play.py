@@ -195,10 +195,9 @@ def test_links_open_a_level_and_leaving_the_tab_forgets_it(browser, url):
         linked.page.evaluate("""() => {
           const link = document.createElement("a");
           link.href = "?tab=play&play=chain";
-          link.textContent = "a link of a lesson";
-          document.querySelector(".sp-lesson").append(link);
+          document.querySelector(".sp-masthead").append(link);
+          link.click();
         }""")
-        linked.page.get_by_text("a link of a lesson").click()
         expect(linked.page.locator(".svp-nav [aria-current=true]")).to_have_text("A chain")
         expect(linked.page.get_by_role("tab", name="Play")).to_have_attribute("aria-selected", "true")
 
@@ -220,3 +219,24 @@ def test_every_level_fits_a_phone_and_a_finger_drags(browser, url):
             assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, level
             heights = phone.page.eval_on_selector_all(".svp button", "all => all.map((one) => one.offsetHeight).filter(Boolean)")
             assert min(heights) >= 40, level
+
+
+def test_a_lesson_opens_a_level_in_place_of_its_run(browser, url):
+    with closing(AppPage(browser, url, "?tab=learn&lesson=03-chance&at=4", reduced_motion="reduce")) as lesson:
+        page, level = lesson.page, lesson.page.locator(".sp-try .svp-level")
+        page.locator(".sp-guess label").first.click()
+        lesson.button("Reveal").click()
+        link, stage = page.get_by_role("link", name="See it as areas"), page.locator("#sp-lesson .specviz").first
+        link.click()
+        expect(level).to_be_visible()
+        expect(stage).to_be_hidden()
+        lesson.button("Drop a coin").click()
+        expect(page.locator(".sp-try .svp-said")).to_contain_text("was drafted")
+        assert page.locator(".sp-try .svp-nav").count() == 0 and "play=" not in page.url
+        lesson.button("Back to the recorded run").click()
+        expect(level).to_be_hidden()
+        expect(stage).to_be_visible()
+        link.click()
+        expect(level).to_be_visible()
+        lesson.button("Next").click()
+        expect(level).to_be_hidden()

@@ -3,6 +3,7 @@
 const KEY = "specviz-lessons";
 const select = element.querySelector("select");
 const path = element.querySelector(".sp-path");
+const learn = element.closest(".sp-learn");
 const [status, forget] = [element.querySelector("[role=status]"), element.querySelector("[data-do=forget]")];
 
 const node = (tag, properties, ...children) => {
@@ -91,7 +92,30 @@ async function teach() {
   start(element.closest(".sp-learn"), window.specvizPage.address);
 }
 
+/** Show a level of the playground in place of the recorded run, until the page is turned; without a level, the run again. */
+function play(level) {
+  learn.classList.toggle("sp-trying", Boolean(level));
+  learn.querySelector(".sp-try")?.remove();
+  if (!level) return;
+  const [back, room] = [node("button", { type: "button", className: "sp-link" }, "Back to the recorded run"), node("div", {})];
+  const box = node("div", { className: "sp-try" }, back, room);
+  learn.querySelector(".sp-front").prepend(box);
+  back.addEventListener("click", () => play(""));
+  window.specvizPage.load(document.querySelector("[data-play]").dataset.play, () => {
+    window.SpecvizViewer.play(room, level);
+    back.focus();
+    box.scrollIntoView({ block: "nearest" });
+  });
+}
+
 select.addEventListener("change", () => choose(select.value));
+learn.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href*="play="]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  event.stopPropagation(); // elsewhere such a link opens the Play tab
+  play(new URL(link.href).searchParams.get("play"));
+});
 element.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
@@ -104,7 +128,10 @@ element.addEventListener("click", (event) => {
   keep();
   show();
 });
-document.addEventListener("specviz:lesson", (event) => take(event.detail));
+document.addEventListener("specviz:lesson", (event) => {
+  take(event.detail);
+  play("");
+});
 watch("value", show);
 show();
 try {

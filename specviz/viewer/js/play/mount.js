@@ -1,5 +1,6 @@
 // @ts-check
-// The Play tab: its levels, the address of each, and their first opening. SpecvizViewer.play(element) puts it into the page.
+// The playground: its levels, the address of each, and their first opening. SpecvizViewer.play(element) puts it into the page,
+// SpecvizViewer.play(element, level) one level of it into a lesson.
 import * as dom from "../kit/dom.js";
 import { CSS } from "./measured.js";
 import { chain } from "./chain.js";
@@ -18,8 +19,8 @@ export const LEVELS = [
   ["cost", "What it costs", WORDS, laboratory],
 ];
 
-/** @param {HTMLElement} host */
-function play(host) {
+/** @param {HTMLElement} host @param {any} [only] the name of the only level, which then leaves the address alone */
+function play(host, only) {
   if (!document.getElementById("specviz-play-style")) document.head.append(dom.h("style", { id: "specviz-play-style" }, CSS));
   /** @type {Record<string, import("./world.js").Level>} */
   const levels = {};
@@ -35,10 +36,11 @@ function play(host) {
     for (const { heard, preset } of worlds.values()) for (const press of heard) press(preset);
   };
   const worlds = new Map([WORDS, SHADES].map((from) => [from, makeWorld(changed, from)]));
+  const inLesson = typeof only === "string";
   const room = dom.h("div", { class: "svp-room" });
   const tabs = LEVELS.map(([name, title]) => dom.button(title, "", () => show(name), { "data-level": name }));
   const nav = dom.h("nav", { class: "svp-nav", "aria-label": "Levels" }, tabs);
-  const root = dom.h("section", { class: "specviz svp", tabindex: "-1", "aria-label": "Playground" }, nav, room);
+  const root = dom.h("section", { class: "specviz svp", tabindex: "-1", "aria-label": "Playground" }, inLesson ? null : nav, room);
 
   function show(name, write = true) {
     const found = LEVELS.find(([other]) => other === name) || LEVELS[0];
@@ -61,7 +63,8 @@ function play(host) {
   host.replaceChildren(root);
   // Runs may have come to the page since this tab was last seen.
   new IntersectionObserver(([seen]) => seen.isIntersecting && levels[open].show()).observe(host);
-  show(new URL(location.href).searchParams.get("play") || "", false);
+  show(inLesson ? only : new URL(location.href).searchParams.get("play") || "", false);
+  if (inLesson) return;
   // A link to a level anywhere on the page, such as in a lesson.
   document.addEventListener("click", (event) => {
     const link = dom.closest(event, 'a[href*="play="]');
