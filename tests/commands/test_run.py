@@ -4,9 +4,11 @@ import io
 import json
 import sys
 
+import pytest
 from msgspec.structs import replace
 
 from specviz.__main__ import main
+from specviz.engine.tiers import TIERS
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from tests.support.fakes.commands import RUN, put_fake
@@ -97,3 +99,10 @@ def test_the_last_end_wins(monkeypatch, capsys, tmp_path):
     assert main([*RUN, "--json", "--out", str(out)]) == 0
     assert "speedup" in json.loads(capsys.readouterr().out)["metrics"]
     assert store.read(out).end.baseline is not None
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_tier_of_the_engine_can_be_chosen(monkeypatch, tier):
+    fake = put_fake(monkeypatch)
+    assert main([*RUN, "--tier", tier]) == 0
+    assert fake.asked.tier == tier

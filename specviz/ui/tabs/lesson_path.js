@@ -101,8 +101,9 @@ function play(level) {
   const box = node("div", { className: "sp-try" }, back, room);
   learn.querySelector(".sp-front").prepend(box);
   back.addEventListener("click", () => play(""));
-  window.specvizPage.load(document.querySelector("[data-play]").dataset.play, () => {
-    window.SpecvizViewer.play(room, level);
+  const script = /** @type {HTMLElement} */ (document.querySelector("[data-play]"));
+  window.specvizPage.load(script.dataset.play, () => {
+    window.SpecvizViewer?.play?.(room, level);
     back.focus();
     box.scrollIntoView({ block: "nearest" });
   });
