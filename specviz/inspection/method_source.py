@@ -54,8 +54,8 @@ def _record(function: Callable[..., Any], phase: str) -> dict[str, Any]:
     return {"phase": phase, "name": function.__qualname__, "file": file, "line": first, "text": text}
 
 
-def _ours(found: object) -> bool:
-    return str(getattr(found, "__module__", "")).startswith("specviz.")
+def _ours(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("specviz.")
 
 
 def _components(function: Callable[..., Any], depth: int, seen: set[object]) -> Iterator[type]:

@@ -50,13 +50,13 @@ LogProbability = Annotated[float, Meta(le=0.001)] | None
 """Natural logarithm of a probability, with a tolerance for rounding."""
 
 
-def converted(kind: type[T], found: Any) -> T:
+def converted(kind: type[T], value: Any) -> T:
     """Convert another program's JSON, as text or parsed, to ``kind``.
 
     Raises BadInput, naming the field, for invalid or infinite values.
     """
     try:
-        return typed(kind, strict_json(found) if isinstance(found, str) else found)  # type: ignore[no-any-return]
+        return typed(kind, strict_json(value) if isinstance(value, str) else value)  # type: ignore[no-any-return]
     except BadTrace as fault:
         raise BadInput(f"In {fault.field or 'the JSON'}: {fault}") from None
 

@@ -210,21 +210,21 @@ def _plain(value: Any) -> str:
         return str(value)
 
 
-def compared(serving: Serving, found: Known) -> Match:
+def compared(serving: Serving, known: Known) -> Match:
     """Compare the method's settings with the server's known settings, one by one.
 
     Models are compared by the last part of their names. A folder with another name counts as unknown, since it may hold the same
     weights.
     """
     wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
-    if not wanted or found.speculates is False:
-        if found.speculates is None:
+    if not wanted or known.speculates is False:
+        if known.speculates is None:
             return Match(unknown=("whether it speculates",))
-        words = ("it speculates" if found.speculates else "it does not speculate",)
-        return Match(same=words) if found.speculates == bool(wanted) else Match(different=words)
+        words = ("it speculates" if known.speculates else "it does not speculate",)
+        return Match(same=words) if known.speculates == bool(wanted) else Match(different=words)
     same, different, unknown = [], [], []
     for name, value in wanted.items():
-        theirs = _plain(found.settings.get(name, ""))
+        theirs = _plain(known.settings.get(name, ""))
         if not theirs:
             unknown.append(name)
         elif _alike(name, value, theirs):

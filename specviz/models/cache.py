@@ -43,10 +43,10 @@ class ModelCache(Generic[Thing]):
         self._making: dict[Key, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, place: str = "cpu") -> Thing:
+    def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, device: str = "cpu") -> Thing:
         """Return the entry for ``key``; if it is absent, build it with ``make``.
 
-        ``size``: function that returns the entry's bytes on the device ``place``. Concurrent calls with the same key build one
+        ``size``: function that returns the entry's bytes on ``device``. Concurrent calls with the same key build one
         entry. Raises OutOfMemory before building if the entry does not fit.
         """
         with self._lock:
@@ -57,31 +57,31 @@ class ModelCache(Generic[Thing]):
                     self._things.move_to_end(key)
                     return self._things[key][0]
             needed = size()
-            self._make_room(key[0], needed, place)
+            self._make_room(key[0], needed, device)
             gc.collect()
             model = make()
             with self._lock:
-                self._things[key] = model, place, needed
+                self._things[key] = model, device, needed
             return model
 
-    def _make_room(self, name: str, needed: int, place: str) -> None:
-        limit = self._limit(place) if needed else 0
+    def _make_room(self, name: str, needed: int, device: str) -> None:
+        limit = self._limit(device) if needed else 0
         with self._lock:
             for key in list(self._things):
-                taken = sum(size for _, where, size in self._things.values() if where == place)
+                taken = sum(size for _, where, size in self._things.values() if where == device)
                 if not needed or taken + needed <= limit:
                     return
-                if self._things[key][1] == place:
+                if self._things[key][1] == device:
                     self._let_go(key)
         gc.collect()
         with self._lock:
             self._leaving = [one for one in self._leaving if one[0]() is not None]
-            held = sum(size for _, where, size in self._leaving if where == place)
+            held = sum(size for _, where, size in self._leaving if where == device)
         if needed and held + needed > limit:
             others = f" of which runs still hold {held / 1e9:.1f} GB" if held else ""
             raise OutOfMemory(
                 f"{name} needs about {needed / 1e9:.1f} GB of memory, but models on "
-                f"{place} may use {max(0, limit) / 1e9:.1f} GB{others}. Choose a smaller model or number format."
+                f"{device} may use {max(0, limit) / 1e9:.1f} GB{others}. Choose a smaller model or number format."
             )
 
     def _let_go(self, key: Key) -> None:

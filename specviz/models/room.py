@@ -46,15 +46,15 @@ def memory_of_machine(root: Path = Path("/")) -> int:
     return min(limits)
 
 
-def limit(place: str = "cpu") -> int:
+def limit(device: str = "cpu") -> int:
     """Return the maximum bytes for models on a device: its memory less a reserve and, on a GPU, less what other programs use."""
-    if not place.startswith("cuda"):
+    if not device.startswith("cuda"):
         memory = memory_of_machine()
         return int(memory - min(MOST_RESERVED, memory / 4))
     import torch
 
-    free, memory = torch.cuda.mem_get_info(place)
-    return int(min(memory, free + torch.cuda.memory_reserved(place)) - min(MOST_RESERVED, memory / 4))
+    free, memory = torch.cuda.mem_get_info(device)
+    return int(min(memory, free + torch.cuda.memory_reserved(device)) - min(MOST_RESERVED, memory / 4))
 
 
 def memory_of(name: str, dtype: str, ask: bool = True) -> int:

@@ -245,19 +245,19 @@ class SmallRuntime:
     def outputs(self, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
         """Return the last layer's outputs [token, width] for ``rows``, whose keys and values are written to the cache."""
         x = F.linear(F.embedding(rows.pairs, self.model.embedding).flatten(-2), self.model.enter.weight)
-        for place in range(len(self.layers)):
-            x = self.layer(place, x, rows, cache)
+        for number in range(len(self.layers)):
+            x = self.layer(number, x, rows, cache)
         return x
 
-    def layer(self, place: int, x: Tensor, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
+    def layer(self, number: int, x: Tensor, rows: Rows | FixedRows, cache: SmallCache) -> Tensor:
         """Run one layer, attention and feed-forward."""
-        qkv, out, up, down = self.layers[place]
+        qkv, out, up, down = self.layers[number]
         mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
         turned = turn(unit(mixed[:, :2]), *rows.turns)
         attended = self.attend(
             turned[:, 0].transpose(0, 1)[None],
-            rows.put(cache.keys[place], turned[:, 1].transpose(0, 1)[None]),
-            rows.put(cache.values[place], mixed[:, 2].transpose(0, 1)[None]),
+            rows.put(cache.keys[number], turned[:, 1].transpose(0, 1)[None]),
+            rows.put(cache.values[number], mixed[:, 2].transpose(0, 1)[None]),
             rows,
         )
         x = torch.addmm(x, attended[0].transpose(0, 1).reshape(len(x), -1), out)

@@ -191,24 +191,24 @@ class Searched:
         log_q = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
         lattice = columns(log_q, self.drafter.support, self._mass, self._cap, self._end_places)
         before = ([-1, -1, *context.ids[-2:]])[-2:]
-        found = search(lattice, self._ngrams, before, self._weight, self._width, self._ends)
+        best = search(lattice, self._ngrams, before, self._weight, self._width, self._ends)
         cut = fence(lattice, self._ends)
-        self._counted = min(length, cut - 1 if cut else length, len(found.path) - 1 if found.ended else length)
-        tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
-        confidence = [None, *(math.exp(token_log_q) for token_log_q in found.log_q)]
-        notes = context.notes(lambda: [self._lattice_note(lattice, found, length, cut)])
+        self._counted = min(length, cut - 1 if cut else length, len(best.path) - 1 if best.ended else length)
+        tree = DraftTree.of([context.ids[-1], *best.path], range(-1, len(best.path)), context.device)
+        confidence = [None, *(math.exp(token_log_q) for token_log_q in best.log_q)]
+        notes = context.notes(lambda: [self._lattice_note(lattice, best, length, cut)])
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
-    def _lattice_note(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:
-        beam_picks = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
+    def _lattice_note(self, lattice: list[Column], best: Search, length: int, cut: int | None) -> Note:
+        beam_picks = {(at, pick) for at, step in enumerate(best.steps) for pick in step.picks}
         rows = [_column(column, at, beam_picks) for at, column in enumerate(lattice)]
         steps = [
             LatticeBeams(list(step.parents), [rows[at][1][pick] for pick in step.picks], list(step.scores))
-            for at, step in enumerate(found.steps)
+            for at, step in enumerate(best.steps)
         ]
         gauge = self.gauge
         bounds = DraftLength(length, gauge.shortest, gauge.longest, gauge.drafted, gauge.accepted, self._adaptive)
-        return LatticeNote([row for row, _ in rows], steps, cut, bounds, self._weight, found.ended).to_note()
+        return LatticeNote([row for row, _ in rows], steps, cut, bounds, self._weight, best.ended).to_note()
 
     def observe(self, finished: Round) -> None:
         """Update the gauge with the number of tokens drafted before an end-of-text token, and the number accepted."""
