@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import sys
-import timeit
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -108,23 +107,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @cache
 def cpu_has_bfloat16() -> bool:
-    """Return whether bfloat16 pays off on this CPU: decided by the CPU's instructions, else measured once.
+    """Return whether this CPU has instructions for bfloat16. A timing would depend on other programs, and so would the text.
 
-    Without such instructions, bfloat16 still gains on one token, which is bound by memory traffic. It loses several times as much
-    on a draft tree, which is bound by arithmetic, so the tree decides.
+    Without them, bfloat16 still gains on one token, which is bound by memory traffic. It loses several times as much on a draft
+    tree, which is bound by arithmetic.
     """
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
-    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return False
-    return _seconds(torch.bfloat16) <= _seconds(torch.float32)
-
-
-def _seconds(dtype: torch.dtype) -> float:
-    """Return the seconds of the fastest of a few 16-row products, which approximate the verification of a small draft tree."""
-    rows = torch.ones(16, 768, dtype=dtype)
-    weight = torch.ones(3072, 768, dtype=dtype)
-    return min(timeit.repeat(lambda: torch.nn.functional.linear(rows, weight), number=1, repeat=8))
+    # oneDNN also emulates the instructions on an x86 CPU with AVX-512.
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    return not x86 and torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def describe(device: str = "auto") -> dict[str, Any]:

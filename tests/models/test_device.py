@@ -30,10 +30,12 @@ def test_a_cpu_without_them_computes_in_float32(monkeypatch):
     assert device.choose_dtype("auto", "cpu") == torch.float32
 
 
-@pytest.mark.parametrize(("half", "whole", "expected"), [(1.0, 2.0, torch.bfloat16), (2.0, 1.0, torch.float32)])
-def test_where_the_flags_do_not_settle_it_the_faster_one_wins(half, whole, expected, monkeypatch):
+@pytest.mark.parametrize(
+    ("machine", "expected"), [("aarch64", torch.bfloat16), ("x86_64", torch.float32), ("AMD64", torch.float32)]
+)
+def test_what_onednn_emulates_on_x86_does_not_count(machine, expected, monkeypatch):
     _flags(monkeypatch, False, False, library=True)
-    monkeypatch.setattr(device, "_seconds", lambda dtype: half if dtype == torch.bfloat16 else whole)
+    monkeypatch.setattr(device.platform, "machine", lambda: machine)
     assert device.choose_dtype("auto", "cpu") == expected
 
 
