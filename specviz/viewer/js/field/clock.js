@@ -6,9 +6,10 @@ import { palette } from "../run/lanes.js";
 import { comfortable } from "../run/race.js";
 import { baseline, draw, moved, ordered, prepare, promise, stepAt, zoomed } from "./lanes.js";
 import { pair } from "./pair.js";
+import { cite } from "./papers.js";
 
 /** @typedef {import("./lanes.js").Lane} Lane */
-/** @typedef {{ lanes: import("./lanes.js").Run[], prompt: string, note: string, running: string, place: string }} Value */
+/** @typedef {{ lanes: import("./lanes.js").Run[], papers: import("./papers.js").Method[], prompt: string, note: string, running: string, place: string }} Value */
 /** What the tab does for its views: open a run at a step, start and stop a live race, and read a run's lines. @typedef {{ open: (name: string, step?: number) => void, race: (prompt: string, methods: string[]) => void, halt: () => void, lines: (name: string) => Promise<string> }} Field */
 
 const MOST_LIVE = 20;
@@ -23,6 +24,8 @@ export function clock(field) {
   const values = {};
   /** @type {string[]} */
   let chosen = [];
+  /** @type {Map<string, import("./papers.js").Method>} */
+  let cited = new Map();
   /** @type {{ lane: Lane, canvas: HTMLCanvasElement, tick: HTMLInputElement | null }[]} */
   let rows = [];
   let [source, running, whole, now, frame, before] = ["recorded", "", 1, 1, 0, 0];
@@ -121,6 +124,7 @@ export function clock(field) {
     const facts = dom.h(
       "span", { class: "svf-facts" }, dom.h("b", { title: "Speed-up over the run's own autoregressive run" }, lane.speedup ? `${lane.speedup.toFixed(2)}×` : "–"),
       dom.h("span", { title: "Tokens per target pass" }, `τ ${lane.tau ? lane.tau.toFixed(2) : "–"}`), dom.h("span", { class: `svf-${kind}`, title: parted || (lane.promise === "distribution" ? "Exact in distribution" : kind) }, `${kind}${parted ? "*" : ""}`),
+      cite(cited.get(lane.method)),
     );
     grip(canvas, lane);
     keys(canvas, lane);
@@ -232,6 +236,7 @@ export function clock(field) {
   /** Take a value of the server: the recorded runs, or the state of a live race. @param {Value} value */
   function take(value) {
     const first = !values.recorded;
+    if (value.papers.length) cited = new Map(value.papers.map((method) => [method.name, method]));
     if (first) prompt.value = value.prompt;
     running = value.running;
     const name = value.running && (values.recorded.lanes.find(({ method }) => method === value.running)?.title || value.running);

@@ -5,6 +5,14 @@ import * as format from "../kit/format.js";
 
 /** @typedef {{ name: string, title: string, summary: string, modality: string[], published: string[], exactness: string, family: string, run: string | null, url: string, paper: { title: string, authors: string, year: number, arxiv: string, venue: string } | null }} Method */
 
+/** The number of a method's paper, as a link. @param {Method} [method] */
+export function cite(method) {
+  if (!method?.paper || !method.url) return null;
+  const { title, paper, url } = method;
+  const about = `${paper.title}. ${paper.authors} ${paper.year}${paper.venue && `, ${paper.venue}`}`;
+  return dom.h("a", { class: "svf-cite", href: url, target: "_blank", rel: "noopener noreferrer", title: about, "aria-label": `${title} on arXiv, ${paper.arxiv}` }, paper.arxiv);
+}
+
 const MODALITIES = { text: "", vision_language: "pictures read", image: "pictures drawn" };
 
 /** What a method is for, beyond text. @param {Method} method */
@@ -22,11 +30,11 @@ export function papers(field) {
 
   /** @param {Method} method @param {string} speed */
   function chip(method, speed) {
-    const { paper, run, url } = method;
+    const { paper, run } = method;
     const about = run ? method.summary : `${method.summary} No run of it is recorded.`;
     const name = /** @type {HTMLButtonElement} */ (dom.button(method.title, about, () => run && field.open(run), { class: `svf-chip svf-is-${method.exactness}` }));
     name.disabled = !run;
-    const link = paper && url && dom.h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: `${paper.title}. ${paper.authors} ${paper.year}${paper.venue && `, ${paper.venue}`}`, "aria-label": `${method.title} on arXiv, ${paper.arxiv}` }, paper.arxiv);
+    const link = cite(method);
     const words = [method.title, method.name, method.family, paper && `${paper.title} ${paper.authors} ${paper.arxiv} ${paper.year} ${paper.venue}`].join(" ").toLowerCase();
     return dom.h("p", { "data-words": words }, name, dom.h("span", {}, link, [speed, uses(method)].filter(Boolean).map((one) => dom.h("i", {}, one))));
   }
