@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
+from PIL import Image, ImageSequence
 from playwright.sync_api import expect
 
 from specviz.methods.registry import all_methods
@@ -185,6 +186,13 @@ def test_the_lanes_become_a_clip(racing, tmp_path):
     download.value.save_as(tmp_path / "race.webm")
     assert (tmp_path / "race.webm").read_bytes().startswith(b"\x1a\x45\xdf\xa3")
     assert (tmp_path / "race.webm").stat().st_size > 10_000
+    with racing.page.expect_download(timeout=120_000) as download:
+        racing.page.locator("#sp-sharing").get_by_role("button", name="Race, GIF").click()
+    download.value.save_as(tmp_path / "race.gif")
+    with Image.open(tmp_path / "race.gif") as moving:
+        frames = [frame.convert("RGB").tobytes() for frame in ImageSequence.Iterator(moving)]
+        assert moving.info["loop"] == 0 and moving.width == 1200
+    assert len(set(frames)) > 5, "the lanes move"
 
 
 def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing):

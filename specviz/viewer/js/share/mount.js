@@ -2,6 +2,7 @@
 // The Share menu: a link, the step as a picture or a clip, the run as one page, and the code that embeds it. SpecvizViewer.share(page)
 // fills it when it is first opened.
 import * as dom from "../kit/dom.js";
+import { gif } from "./gif.js";
 import { clip, clips, film, picture, png, svg } from "./picture.js";
 import { race } from "./race.js";
 
@@ -67,7 +68,9 @@ function share(box, button, page) {
   };
   const asSvg = drawn(async (stage) => save(svg(picture(stage)), `${stem(stage)}.svg`));
   const asPng = drawn(async (stage) => save(await png(picture(stage)), `${stem(stage)}.png`));
-  const asClip = drawn(async (stage) => save(await clip(stage, (done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`)), `${stem(stage)}.webm`));
+  const told = (/** @type {number} */ done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`);
+  /** @param {typeof film} make @param {string} ending */
+  const asClip = (make, ending) => drawn(async (stage) => save(await clip(stage, told, make), `${stem(stage)}.${ending}`));
 
   /** The race in sight: of the Methods tab, else of the visible stages. */
   const filmed = () => {
@@ -75,10 +78,11 @@ function share(box, button, page) {
     const [field] = [...document.querySelectorAll(".svf")].filter(seen);
     return field?.film ? field.film() : race([...document.querySelectorAll(".specviz-host")].filter(seen).flatMap((host) => host.specviz?.stage || []));
   };
-  async function asRace() {
+  /** @param {typeof film} make @param {string} ending */
+  const asRace = (make, ending) => async () => {
     const shown = filmed();
-    return shown ? save(await film(shown, (done) => dom.say(status, `Recording, ${Math.round(100 * done)} %`)), "specviz-race.webm") : "";
-  }
+    return shown ? save(await make(shown, told), `specviz-race.${ending}`) : "";
+  };
 
   async function asPage() {
     const query = new URLSearchParams({ run: page.own() || page.name(), kind: "html" });
@@ -91,10 +95,12 @@ function share(box, button, page) {
     ["Copy link", "opens what you see", link, "any"],
     ["Picture, SVG", "this step, at any size", asSvg, "stage"],
     ["Picture, PNG", "this step, for slides", asPng, "stage"],
+    ["Clip, GIF", "this step in motion", asClip(gif, "gif"), "stage"],
+    ["Race, GIF", "all lanes at a pace to watch", asRace(gif, "gif"), "race"],
     ["One-file page", "the run, plays offline", asPage, "run"],
     ["Copy embed code", "for your own page", embed, "run"],
   ];
-  if (clips()) items.splice(3, 0, ["Clip, WebM", "this step in motion", asClip, "stage"], ["Race, WebM", "all lanes at a pace to watch", asRace, "race"]);
+  if (clips()) items.splice(5, 0, ["Clip, WebM", "sharper, where video plays", asClip(film, "webm"), "stage"], ["Race, WebM", "sharper, where video plays", asRace(film, "webm"), "race"]);
   const buttons = items.map(([name, about, work, needs]) => {
     const item = /** @type {HTMLButtonElement} */ (dom.h("button", { type: "button", "data-needs": needs }, name, dom.h("span", {}, about)));
     item.addEventListener("click", async () => {

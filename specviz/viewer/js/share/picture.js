@@ -160,8 +160,8 @@ const PER_SECOND = 12;
 const WEBM = "video/webm";
 export const clips = () => Boolean(globalThis.MediaRecorder?.isTypeSupported(WEBM) && HTMLCanvasElement.prototype.captureStream);
 
-/** The current step in motion as a video. Its frames are drawn first, since a stage cannot be drawn as fast as it plays. @param {Stage} stage @param {(share: number) => void} told @returns {Promise<Blob>} */
-export async function clip(stage, told) {
+/** The current step in motion, as what `make` makes of a film. Its frames are drawn first, since a stage cannot be drawn as fast as it plays. @param {Stage} stage @param {(share: number) => void} told @param {typeof film} make @returns {Promise<Blob>} */
+export async function clip(stage, told, make) {
   const { cursor } = stage;
   const count = Math.round((motion.pace(motion.of(stage.trace.steps[cursor])) / 1000) * PER_SECOND);
   const frames = [];
@@ -183,7 +183,7 @@ export async function clip(stage, told) {
     stage.go(cursor);
     stage.flush();
   }
-  return film({ canvas, seconds: count / PER_SECOND, draw: (share) => draw(frames[Math.round(share * count)]) }, () => {});
+  return make({ canvas, seconds: count / PER_SECOND, draw: (share) => draw(frames[Math.round(share * count)]) }, () => {});
 }
 
 /** A film as a video, recorded while it is drawn; its last moment stays for a second. @param {import("./race.js").Film} film @param {(share: number) => void} told @returns {Promise<Blob>} */
