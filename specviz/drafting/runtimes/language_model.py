@@ -267,7 +267,7 @@ class SmallModel:
 
     @torch.inference_mode()
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
-        if self._levels is not None and not isinstance(ids, Tensor) and self._runtimes[0] is self._model.runtime():
+        if self._levels is not None and not isinstance(ids, Tensor) and self._runtimes[0] is self._model.inference():
             return self.chain(ids, 1).ask()[0]
         tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._device)
         return self._model(tokens, self._cache, last_only=True)[-1]
