@@ -36,8 +36,6 @@ HOSTILE = [
     *(("image", value) for value in (5, {}, [5], object())),
     *(("parameters", value) for value in (None, 5, "copied=8", ["copied"])),
     ("prompt", ""),
-    ("prompt", " \n"),
-    ("prompt", ""),
     ("prompt", " \n\t"),
     ("prompt", "a" * 1_000_001),
     ("memory", 5),
