@@ -65,7 +65,7 @@ function play(host, only) {
   new IntersectionObserver(([seen]) => seen.isIntersecting && levels[open].show()).observe(host);
   show(inLesson ? only : new URL(location.href).searchParams.get("play") || "", false);
   if (inLesson) return;
-  // A link to a level anywhere on the page, such as in a lesson.
+  // A link to a level anywhere on the page but in a lesson, which opens it in place.
   document.addEventListener("click", (event) => {
     const link = dom.closest(event, 'a[href*="play="]');
     if (link) show(new URL(String(link.getAttribute("href")), location.href).searchParams.get("play") || "");
