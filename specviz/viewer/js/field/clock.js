@@ -82,7 +82,7 @@ export function clock(field) {
       write(format.short(`“${values[source].prompt}”`, 130), 20, 28, paint.mute);
       rows.forEach(({ lane }, at) => {
         const y = 50 + at * tall;
-        write(format.short(lane.title, 21), 20, y + tall / 2, paint.ink, 600);
+        write(format.short(lane.title, 19), 20, y + tall / 2, paint.ink, 600);
         write(lane.speedup ? `${lane.speedup.toFixed(2)}×` : "–", 204, y + tall / 2);
         write(`τ ${(lane.tau || 0).toFixed(2)}`, 260, y + tall / 2, paint.mute);
         pen.save();

@@ -170,8 +170,15 @@ export async function clip(stage, told, make) {
     stage.seek(cursor, within * 0.999); // a finished step may be laid out otherwise
     stage.flush();
   };
-  show(1);
-  const part = treeOf(stage).getBBox();
+  /** @type {DOMRect[]} */
+  const boxes = [];
+  for (let at = 0; at <= count; at += 1) {
+    show(at / count);
+    boxes.push(treeOf(stage).getBBox());
+  }
+  const [left, top] = [Math.min(...boxes.map(({ x }) => x)), Math.min(...boxes.map(({ y }) => y))];
+  /** @type {any} */
+  const part = { x: left, y: top, width: Math.max(...boxes.map(({ x, width }) => x + width)) - left, height: Math.max(...boxes.map(({ y, height }) => y + height)) - top };
   const { canvas, draw } = easel(picture(stage, part), 1.5);
   try {
     for (let at = 0; at <= count; at += 1) {
