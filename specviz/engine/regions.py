@@ -155,7 +155,7 @@ class Regions:
         folder = Path(cache_dir()) / "specviz"
         folder.mkdir(parents=True, exist_ok=True)
         described = json.dumps(calls, default=_described)
-        marker = folder / hashlib.sha256((torch.__version__ + described).encode()).hexdigest()[:24]
+        marker = folder / hashlib.sha256(f"{torch.__version__} tuned {described}".encode()).hexdigest()[:24]
         output = marker.with_suffix(".log")
         try:
             if job is None and self.background and not marker.exists():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -90,6 +91,17 @@ def test_a_method_that_cannot_run_leaves_why():
 
     row = suites.compare(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
     assert row.value is None and "no-such-model" in row.detail
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_run_that_stayed_uncompiled_is_no_row_of_the_compiled_tier(compiled):
+    passes = SimpleNamespace(compiled=compiled, take_news=lambda: ["The compiler failed."])
+    ready = SimpleNamespace(target=SimpleNamespace(tier="graph", decoder=SimpleNamespace(regions=passes)))
+    run = SimpleNamespace(ids=(1,), per_token=1.0, tau=1.0)
+    bench = SimpleNamespace(prepared=lambda *given: ready, timed_run=lambda one: run)
+    row = suites.compare(bench, "fused", "prompt_lookup", ["a"])
+    assert (row.value, "tier compiled" in row.detail) == ((1.0, True) if compiled else (None, False))
+    assert compiled or row.detail == "The compiler failed."
 
 
 ROW = {

@@ -61,9 +61,6 @@ def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictur
     try:
         for number, text in enumerate(texts):
             ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
-            tier = ready.target.tier
-            if (decoder := getattr(ready.target, "decoder", None)) is not None and decoder.regions.compiled:
-                tier = "compiled"
             if not number:  # to capture the graphs
                 bench.timed_run(ready), bench.timed_run(alone)
             order = (alone, ready) if number % 2 else (ready, alone)
@@ -72,6 +69,11 @@ def compare(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictur
                 raise SpecvizError("A run produced no tokens.")
             gains.append(timed[id(alone)].per_token / timed[id(ready)].per_token)
             taus.append(timed[id(ready)].tau)
+            tier, decoder = ready.target.tier, getattr(ready.target, "decoder", None)
+            if decoder is not None:  # the compiled tier was asked for
+                tier = "compiled"
+                if not decoder.regions.compiled:
+                    raise SpecvizError(" ".join(decoder.regions.take_news()) or "No pass was compiled.")
     except Exception as fault:  # a fault in one method must not end the suite
         kind = "" if isinstance(fault, SpecvizError) else f"{type(fault).__name__}: "
         return Row(f"{method} · {name}", None, detail=f"{kind}{fault}")

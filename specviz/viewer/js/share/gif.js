@@ -76,8 +76,8 @@ function packed(pixels) {
   return Uint8Array.from([...bytes, 0]);
 }
 
-/** @param {import("./race.js").Film} film @param {(share: number) => void} told @returns {Promise<Blob>} */
-export async function gif({ canvas, seconds, draw }, told) {
+/** @param {import("./race.js").Film} film @param {(share: number) => void} progress @returns {Promise<Blob>} */
+export async function gif({ canvas, seconds, draw }, progress) {
   const { width, height } = canvas;
   const count = Math.max(1, Math.min(MOST_FRAMES, Math.round(seconds * PER_SECOND)));
   const delay = Math.max(2, Math.round((100 * seconds) / count));
@@ -104,7 +104,7 @@ export async function gif({ canvas, seconds, draw }, told) {
     const shown = word(at < count ? delay : LAST);
     parts.push(Uint8Array.from([0x21, 0xf9, 4, 4, ...shown, 0, 0, 0x2c, ...word(left), ...word(top), ...word(right - left + 1), ...word(bottom - top + 1), 0]), packed(rows.flat()));
     before = frame;
-    told(at / count);
+    progress(at / count);
     await new Promise((done) => setTimeout(done));
   }
   return new Blob([...parts, Uint8Array.from([0x3b])], { type: "image/gif" });

@@ -68,9 +68,9 @@ function share(box, button, page) {
   };
   const asSvg = drawn(async (stage) => save(svg(picture(stage)), `${stem(stage)}.svg`));
   const asPng = drawn(async (stage) => save(await png(picture(stage)), `${stem(stage)}.png`));
-  const told = (/** @type {number} */ done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`);
+  const progress = (/** @type {number} */ done) => dom.say(status, `Drawing, ${Math.round(100 * done)} %`);
   /** @param {typeof film} make @param {string} ending */
-  const asClip = (make, ending) => drawn(async (stage) => save(await clip(stage, told, make), `${stem(stage)}.${ending}`));
+  const asClip = (make, ending) => drawn(async (stage) => save(await clip(stage, progress, make), `${stem(stage)}.${ending}`));
 
   /** The race in sight: of the Methods tab, else of the visible stages. */
   const filmed = () => {
@@ -81,7 +81,7 @@ function share(box, button, page) {
   /** @param {typeof film} make @param {string} ending */
   const asRace = (make, ending) => async () => {
     const shown = filmed();
-    return shown ? save(await make(shown, told), `specviz-race.${ending}`) : "";
+    return shown ? save(await make(shown, progress), `specviz-race.${ending}`) : "";
   };
 
   async function asPage() {

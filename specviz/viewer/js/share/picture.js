@@ -160,8 +160,8 @@ const PER_SECOND = 12;
 const WEBM = "video/webm";
 export const clips = () => Boolean(globalThis.MediaRecorder?.isTypeSupported(WEBM) && HTMLCanvasElement.prototype.captureStream);
 
-/** The current step in motion, as what `make` makes of a film. Its frames are drawn first, since a stage cannot be drawn as fast as it plays. @param {Stage} stage @param {(share: number) => void} told @param {typeof film} make @returns {Promise<Blob>} */
-export async function clip(stage, told, make) {
+/** The current step in motion, as what `make` makes of a film. Its frames are drawn first, since a stage cannot be drawn as fast as it plays. @param {Stage} stage @param {(share: number) => void} progress @param {typeof film} make @returns {Promise<Blob>} */
+export async function clip(stage, progress, make) {
   const { cursor } = stage;
   const count = Math.round((motion.pace(motion.of(stage.trace.steps[cursor])) / 1000) * PER_SECOND);
   const frames = [];
@@ -184,7 +184,7 @@ export async function clip(stage, told, make) {
     for (let at = 0; at <= count; at += 1) {
       show(at / count);
       frames.push(await imageOf(picture(stage, part)));
-      told(at / count);
+      progress(at / count);
     }
   } finally {
     stage.go(cursor);
@@ -193,8 +193,8 @@ export async function clip(stage, told, make) {
   return make({ canvas, seconds: count / PER_SECOND, draw: (share) => draw(frames[Math.round(share * count)]) }, () => {});
 }
 
-/** A film as a video, recorded while it is drawn; its last moment stays for a second. @param {import("./race.js").Film} film @param {(share: number) => void} told @returns {Promise<Blob>} */
-export async function film({ canvas, seconds, draw }, told) {
+/** A film as a video, recorded while it is drawn; its last moment stays for a second. @param {import("./race.js").Film} film @param {(share: number) => void} progress @returns {Promise<Blob>} */
+export async function film({ canvas, seconds, draw }, progress) {
   draw(0);
   const recorder = new MediaRecorder(canvas.captureStream(PER_SECOND), { mimeType: WEBM, videoBitsPerSecond: 4_000_000 });
   /** @type {Blob[]} */
@@ -205,7 +205,7 @@ export async function film({ canvas, seconds, draw }, told) {
   const count = Math.max(1, Math.round(seconds * PER_SECOND));
   for (let at = 0; at <= count + PER_SECOND; at += 1) {
     draw(Math.min(1, at / count));
-    told(Math.min(1, at / count));
+    progress(Math.min(1, at / count));
     await new Promise((done) => setTimeout(done, 1000 / PER_SECOND));
   }
   recorder.stop();
