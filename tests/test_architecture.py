@@ -64,7 +64,7 @@ BUDGETS = {
     "models": 44_507,
     "pipeline": 7_299,
     "specviz": 1_532,
-    "targets": 15_829,
+    "targets": 15_764,
     "trace": 13_993,
     "training": 71_280,
     "ui": 42_931,

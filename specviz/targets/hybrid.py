@@ -36,11 +36,10 @@ from specviz.engine.tiers import (
 from specviz.engine.to_device import copy_into, to_device
 from specviz.engine.tree import DraftTree, GrownShape, TreeShape, chain
 from specviz.errors import ModelUnavailable
-from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import changing_factors, devices_of
 from specviz.targets.mixers import GatedDelta, Mamba2, Rule
 from specviz.targets.state_layers import NAMES, Scale, anatomy, scale_of
-from specviz.targets.text import LanguageTarget, TextTarget, joined, rope_obstacle
+from specviz.targets.text import CachedSession, LanguageTarget, TextTarget, joined, rope_obstacle
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 

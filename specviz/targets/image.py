@@ -23,9 +23,8 @@ from specviz.engine.tiers import GraphRunner, Outputs, PooledCache, choose_tier,
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
-from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import changing_factors
-from specviz.targets.text import rope_obstacle
+from specviz.targets.text import CachedSession, rope_obstacle
 
 
 class ImageTarget:

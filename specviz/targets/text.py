@@ -1,9 +1,10 @@
-"""Causal language model as a target: a transformers decoder with full or sliding-window attention."""
+"""Causal language model as a target, and its sessions: a transformers decoder with full or sliding-window attention."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -11,16 +12,25 @@ import torch
 from torch import Tensor
 
 from specviz.engine.attention import GROUPED, additive
-from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.engine.cache import CACHE_ARGUMENT, KeyValues
 from specviz.engine.cached import cached
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.regions import obstacle
 from specviz.engine.stop import chunks
-from specviz.engine.tiers import Forward, GraphRunner, Outputs, PooledCache, choose_tier, tree_attention_mask
+from specviz.engine.tiers import (
+    CACHE_POOL,
+    TREE_ROOM,
+    Forward,
+    GraphRunner,
+    Outputs,
+    PooledCache,
+    choose_tier,
+    padded_width,
+    tree_attention_mask,
+)
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
-from specviz.targets.cached_session import CachedSession
 from specviz.targets.decoder import Decoder, refusal
 from specviz.targets.layers import (
     FULL,
@@ -230,6 +240,57 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
         return passes[0]
     hidden = {layer: torch.cat([part.hidden[layer] for part in passes]) for layer in passes[-1].hidden}
     return TargetPass(passes[-1].logits, hidden)
+
+
+class CachedSession(ABC):
+    """Session of a target with only attention layers. The cache grows in the eager tier and is pooled in the graph tier.
+
+    Layers with equal entries in ``target.alike`` share one tensor.
+    """
+
+    target: Any
+
+    def __init__(self, capacity: int, taps: tuple[int, ...]) -> None:
+        self.taps = taps
+        self._cache: KeyValues
+        self.graph: GraphRunner | None = None
+        if self.target.tier == "graph":
+            self.graph = self._runner(CACHE_POOL.acquire(self.target.model, self.target.alike, capacity + TREE_ROOM))
+            self._cache = self.graph.pooled.cache
+        else:
+            self._cache = KeyValues(self.target.alike, capacity + TREE_ROOM)
+
+    @abstractmethod
+    def _runner(self, pooled: PooledCache) -> GraphRunner:
+        """Build the padded passes over the acquired cache."""
+
+    @abstractmethod
+    def _scored(self, tree: DraftTree) -> Outputs:
+        """Return logits and hidden states of one pass over the tree."""
+
+    @property
+    def length(self) -> int:
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
+        return padded_width(nodes) if self.graph else nodes
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        return TargetPass(*self._scored(tree))
+
+    def keep(self, path: Sequence[int]) -> None:
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        self._cache.rewind(length)
+
+    def close(self) -> None:
+        """Drop the cache; in the graph tier, release it with its graphs into the model's pool."""
+        graph, self.graph = self.graph, None
+        if graph is not None:
+            CACHE_POOL.release(self.target.model, graph.pooled)
+        self._cache = KeyValues(self.target.alike, 1)
 
 
 class TextSession(CachedSession):
