@@ -55,7 +55,7 @@ BUDGETS = {
     "acceptance": 5_181,
     "bench": 24_985,
     "commands": 8_126,
-    "drafting": 59_488,
+    "drafting": 59_429,
     "engine": 23_192,
     "figures": 10_243,
     "inspection": 7_715,

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.decoder_layer import Layout, Product, plain
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.engine.stop import heed

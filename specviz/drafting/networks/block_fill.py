@@ -28,8 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, plain
-from specviz.drafting.networks.decoder_layer import DecoderLayer, add_bias, layer_tensors, projections
+from specviz.drafting.networks.decoder_layer import DecoderLayer, Layout, add_bias, layer_tensors, plain, projections
 from specviz.drafting.networks.head_config import HeadConfig
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import Rotating, turn

@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import KeyValues, LayerCaches, Layout, plain
-from specviz.drafting.networks.attention import attend as attend_cached
-from specviz.drafting.networks.decoder_layer import DecoderLayer, projections, unit
+from specviz.drafting.networks.decoder_layer import DecoderLayer, KeyValues, LayerCaches, Layout, plain, projections, unit
+from specviz.drafting.networks.decoder_layer import attend as attend_cached
 from specviz.drafting.networks.eagle_head import EagleConfig, Layer, Norm, attend
 from specviz.drafting.networks.network import Network
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.decoder_layer import Layout, plain
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead

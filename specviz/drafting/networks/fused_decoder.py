@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.attention import Layout, Product
+from specviz.drafting.networks.decoder_layer import Layout, Product
 from specviz.drafting.networks.rotary import Rotating, table, turn
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.stop import chunks

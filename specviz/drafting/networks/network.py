@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.decoder_layer import Layout, plain
 from specviz.drafting.networks.rotary import Rotating, table, turn
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable

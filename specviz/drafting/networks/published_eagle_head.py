@@ -18,8 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.attention import LayerCaches, Layout, Product, attend, plain
-from specviz.drafting.networks.decoder_layer import DecoderLayer, add_bias, layer_tensors, unit
+from specviz.drafting.networks.decoder_layer import (
+    DecoderLayer,
+    LayerCaches,
+    Layout,
+    Product,
+    add_bias,
+    attend,
+    layer_tensors,
+    plain,
+    unit,
+)
 from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConfig
 from specviz.drafting.networks.rotary import Rotating
 

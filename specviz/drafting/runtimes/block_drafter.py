@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.attention import KeyValues
 from specviz.drafting.networks.block_net import BlockNet, State
+from specviz.drafting.networks.decoder_layer import KeyValues
 from specviz.drafting.runtimes.feature_levels import PIECE, CapturedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.attention import LayerCaches, attend
 from specviz.drafting.networks.block_fill import FillRuntime
+from specviz.drafting.networks.decoder_layer import LayerCaches, attend
 from specviz.drafting.runtimes.feature_levels import LEAST, PIECE, TOGETHER, CapturedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.attention import Layout, Product
+from specviz.drafting.networks.decoder_layer import Layout, Product
 from specviz.drafting.networks.fused_decoder import DecoderShape, FusedDecoder, FusedSession, LayerWeights
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.engine.cached import cached

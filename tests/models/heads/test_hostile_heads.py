@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.attention import plain
+from specviz.drafting.networks.decoder_layer import plain
 from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import SpecvizError
 from specviz.models.heads.published import read

@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
-from specviz.drafting.networks.attention import plain
-from specviz.drafting.networks.decoder_layer import ExpertLayer
+from specviz.drafting.networks.decoder_layer import ExpertLayer, plain
 from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
