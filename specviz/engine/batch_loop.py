@@ -1,6 +1,6 @@
 """Batched decoding loop. In each round every row drafts, one target pass scores all trees, and every row judges and commits.
 
-Each row is a :class:`~specviz.engine.run_state.RunState` and yields the text that it would yield alone. Random draws depend only
+Each row is a :class:`~specviz.engine.loop.RunState` and yields the text that it would yield alone. Random draws depend only
 on the row's seed and positions, and rows do not attend to each other.
 """
 
@@ -14,7 +14,7 @@ from typing import Protocol
 from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.run_state import RunState
+from specviz.engine.loop import RunState
 from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput

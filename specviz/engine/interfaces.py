@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.engine.clock import Untimed
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note, Step
@@ -199,6 +200,37 @@ class Round:
     target: TargetPass
     verdict: Verdict
     emitted: Sequence[int]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """Judged round before recording. ``cut``: reason why tokens were dropped, if any. ``stop``: reason why the run ends, if it
+    does."""
+
+    finished: Round
+    cut: str | None
+    stop: str | None
+
+
+@dataclass
+class Outcome:
+    """Result of a run, updated as it proceeds. ``reason`` and ``message`` are as in ``trace.End``."""
+
+    output_ids: list[int] = field(default_factory=list)
+    reason: str = "budget"
+    message: str = ""
+    prefill_ns: int = 0
+    untimed: Untimed | None = None
+
+    @property
+    def captures(self) -> int:
+        """Number of passes captured in this run."""
+        return 0 if self.untimed is None else self.untimed.captures
+
+    @property
+    def capture_ns(self) -> int:
+        """Nanoseconds spent on capturing, excluded from all other times."""
+        return 0 if self.untimed is None else self.untimed.capturing
 
 
 class Drafter(Protocol):

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from specviz.engine.cost import RunCosts
 from specviz.engine.interfaces import Composition, Target, TokenText
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder, written
+from specviz.engine.loop import Decoding, Recorder, written
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput

@@ -15,8 +15,7 @@ import torch
 import transformers
 
 from specviz.engine.interfaces import Composition
-from specviz.engine.recorder import written
-from specviz.engine.run_state import RunState
+from specviz.engine.loop import RunState, written
 from specviz.engine.stop import Interrupted, Stop, stoppable
 from specviz.models.hub.hub import revisions
 from specviz.models.room import second_models

@@ -7,8 +7,7 @@ import pytest
 
 from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.interfaces import Composition
-from specviz.engine.recorder import Recorder
-from specviz.engine.run_state import RunState
+from specviz.engine.loop import Recorder, RunState
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget

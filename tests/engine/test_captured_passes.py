@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specviz.engine import tiers
 from specviz.engine.cache import KeyValues
 from specviz.engine.cost import TIMED, measure
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget

@@ -2,8 +2,7 @@
 
 import pytest
 
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise
 from tests.support.tiny.text import Letters, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, compose

@@ -13,8 +13,7 @@ from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, SingleDrafter
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop, chunks
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.to_device import clear_device_caches
 from specviz.methods.registry import all_methods

@@ -10,8 +10,7 @@ import torch
 from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventions
 from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.engine.interfaces import Composition
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.registry import build, get
 from specviz.pipeline.image import CodeText

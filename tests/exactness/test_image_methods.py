@@ -6,8 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
 from specviz.pipeline.image import CodeText

@@ -12,8 +12,7 @@ from torch import Tensor
 from specviz.acceptance import rejection
 from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Round, TargetPass
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.methods.registry import build, get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window

@@ -11,8 +11,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Composition, Draft, Proposal
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import LEVELS, Recorder
+from specviz.engine.loop import LEVELS, Decoding, Recorder
 from specviz.engine.regions import Regions
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree

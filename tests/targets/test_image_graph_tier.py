@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specviz.engine import tiers
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Recorder
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree

@@ -12,8 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.bench.first_run.sizes import Shape, Sizes
 from specviz.engine.cost import PassTimes, RunCosts, measure
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.methods.registry import build, get

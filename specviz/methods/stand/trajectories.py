@@ -11,7 +11,7 @@ from typing import Any
 
 from specviz.engine.batch_cache import MOST_ROWS, shared
 from specviz.engine.batch_loop import BatchDecoding
-from specviz.engine.run_state import Outcome
+from specviz.engine.interfaces import Outcome
 from specviz.engine.stop import Stop
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows

@@ -9,8 +9,7 @@ from specviz.acceptance.match import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.best_first import ranked
 from specviz.engine.interfaces import Composition, SingleDrafter
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.drafter import ParallelDrafter, Product

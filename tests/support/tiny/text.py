@@ -12,10 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Composition, Target
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
-from specviz.engine.run_state import Outcome
+from specviz.engine.interfaces import Composition, Outcome, Target
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.easyspec.layer_parallel import GroupedModel

@@ -11,8 +11,7 @@ import torch
 from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.engine.interfaces import Composition
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage, embedding_table
