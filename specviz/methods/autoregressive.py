@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, NoParameters, parts
 
 
 @Card(
@@ -12,5 +12,5 @@ from specviz.methods.registry import TOKEN_EXACT, Card, NoParameters, parts
     family="none",
     parameters=NoParameters,
 )
-def compose(parameters: NoParameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: NoParameters, resources: MethodResources) -> parts.Composition:
     return parts.single_drafter(parts.NullDrafter(), parts.RootOnly(), parts.Match())

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from specviz.methods.hedgespec import Chooser, arm_names, choosing, recalled
-from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, number, parts, switch
 
 GAMMA = number(5, 1, 12, "Draft length.", "tokens")
 KEEP = number(1.0, 0.8, 1.0, "Discount per round on past rewards; 1: no discount.", step=0.01)
@@ -26,7 +26,7 @@ class UcbParameters:
 
 
 @Card(name="bandit_ucb", exactness=IN_DISTRIBUTION, family="model", parameters=UcbParameters, weights=("small_draft", "arms"))
-def ucb(parameters: UcbParameters, resources: parts.TextResources) -> parts.Composition:
+def ucb(parameters: UcbParameters, resources: TextResources) -> parts.Composition:
     chooser = recalled(resources, "ucb", "", parameters.remember, lambda: UpperConfidence(len(arm_names(resources))))
     chooser.doubt, chooser.keep = parameters.doubt, parameters.keep
     return choosing(resources, chooser, parameters.gamma)
@@ -45,7 +45,7 @@ class Exp3Parameters:
 
 
 @Card(name="bandit_exp3", exactness=IN_DISTRIBUTION, family="model", parameters=Exp3Parameters, weights=("small_draft", "arms"))
-def exp3(parameters: Exp3Parameters, resources: parts.TextResources) -> parts.Composition:
+def exp3(parameters: Exp3Parameters, resources: TextResources) -> parts.Composition:
     chooser = recalled(resources, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(arm_names(resources))))
     chooser.explore, chooser.keep = parameters.explore, parameters.keep
     return choosing(resources, chooser, parameters.gamma)

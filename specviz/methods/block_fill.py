@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import choice, number, parts
+from specviz.methods.registry import MethodResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FillParameters:
 
 
 def block_drafter(
-    parameters: FillParameters, resources: parts.MethodResources, kind: str, threshold: float = 0.0
+    parameters: FillParameters, resources: MethodResources, kind: str, threshold: float = 0.0
 ) -> parts.Composition:  # fmt: skip
     """Compose a block drafter with weights of this ``kind``.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from specviz.errors import BadInput
 from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
 
@@ -160,7 +160,7 @@ class Parameters:
 
 
 @Card(name="ddd", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3",))
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = tree_costs(resources, network, parameters.width) if needed else None
@@ -175,7 +175,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
 
 
 def _stop(
-    parameters: Parameters, resources: parts.MethodResources, costs: parts.SpeedupPolicy | None
+    parameters: Parameters, resources: MethodResources, costs: parts.SpeedupPolicy | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
     """Return the stop rule, and warnings for the user."""
     below: tuple[float, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Parameters:
 @Card(
     name="ddtree", exactness=TOKEN_EXACT, family="heads", parameters=Parameters, weights=("medusa", "falcon", "masked_lm", "deer")
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.diffuspec.lattice import MaskedBlock
     from specviz.methods.medusa.drafter import ParallelDrafter
 

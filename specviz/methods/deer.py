@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Parameters:
 
 
 @Card(name="deer", exactness=IN_DISTRIBUTION, family="heads", parameters=Parameters, weights=("masked_lm", "deer"))
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.diffuspec.lattice import MaskedBlock
 
     name = "deer" if parameters.aligned else "masked_lm"

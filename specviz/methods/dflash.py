@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specviz.methods.block_fill import FillParameters, block_drafter
-from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, parts
 
 
 @Card(
@@ -13,5 +13,5 @@ from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
     parameters=FillParameters,
     weights=("dspark",),
 )
-def compose(parameters: FillParameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: FillParameters, resources: MethodResources) -> parts.Composition:
     return block_drafter(parameters, resources, "dflash")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.block_fill import FillParameters, block_drafter
-from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, number, parts
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class Parameters(FillParameters):
     parameters=Parameters,
     weights=("dspark",),
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     return block_drafter(parameters, resources, "dspark", parameters.threshold)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.methods.registry import choice, number, parts
+from specviz.methods.registry import MethodResources, choice, number, parts
 from specviz.trace.notes.drafts import TreeDepth
 
 WIDTH = number(6, 1, 16, "Beam width, and children tried below each beam node; the paper uses 10.", "nodes")
@@ -53,7 +53,7 @@ def acceptance_of(rule: str) -> parts.Acceptance:
 
 
 def tree_costs(
-    resources: parts.MethodResources, network: Any, rows: int, per_node: int = 1, once: bool = False
+    resources: MethodResources, network: Any, rows: int, per_node: int = 1, once: bool = False
 ) -> parts.CurrentCosts:  # fmt: skip
     """Return a tree-size policy from the current costs of a target pass and of a forward of ``network`` over ``rows`` rows.
 
@@ -67,7 +67,7 @@ def tree_costs(
 
 
 def dynamic_tree(
-    size: TreeSize, resources: parts.MethodResources, network: Any, kind: str, profile: str, default_depth: int,
+    size: TreeSize, resources: MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     sampled: bool = False,
 ) -> parts.TreeBuilder[parts.FeatureDrafter]:  # fmt: skip
     """Return a tree builder for ``network``, drafter heads of this ``kind``.
@@ -92,13 +92,13 @@ def dynamic_tree(
     return parts.Dynamic(depth.levels, size.width, size.nodes or policy, chosen=depth)
 
 
-def limited_tree(size: TreeSize, resources: parts.MethodResources, per_node: int = 1) -> parts.Dynamic:
+def limited_tree(size: TreeSize, resources: MethodResources, per_node: int = 1) -> parts.Dynamic:
     """Return a tree builder with a fixed depth and beam width; 0 ``nodes`` chooses the fastest number in every round."""
     return parts.Dynamic(size.depth, size.width, size.nodes or tree_costs(resources, None, size.width, per_node))
 
 
 def eagle_heads(
-    parameters: EagleTree, resources: parts.MethodResources, kind: str, profile: str, default_depth: int
+    parameters: EagleTree, resources: MethodResources, kind: str, profile: str, default_depth: int
 ) -> parts.Composition:
     """Compose EAGLE heads of this ``kind``, with the tree and acceptance rule of ``parameters``."""
     network, acceptance = resources.drafter_weights(kind), acceptance_of(parameters.rule)

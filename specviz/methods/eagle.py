@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import acceptance_of, tree_costs
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, choice, parts, published_tree
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     network = resources.drafter_weights("eagle")
     builder = parts.Sampled(_shape(parameters, resources), ranked=parameters.rule == "rejection")
     return parts.single_drafter(
@@ -42,9 +42,9 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     )
 
 
-def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
+def _shape(parameters: Parameters, resources: MethodResources) -> parts.TreeShape:
     if parameters.tree == "published" or resources.grid is not None:  # the other tree was fitted on text
-        return parts.published_tree("eagle")
+        return published_tree("eagle")
     tree = parts.CalibratedTree.load(resources.tree_file("eagle"))
     policy = tree_costs(resources, None, 1).now()
     return tree.best(max(2, policy.fixed([len(path) for path in tree.paths], tree.probability)))

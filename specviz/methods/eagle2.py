@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import EagleTree, eagle_heads
-from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, parts
 
 
 @dataclass(frozen=True)
@@ -21,5 +21,5 @@ class Parameters(EagleTree):
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     return eagle_heads(parameters, resources, "eagle", "eagle2", default_depth=4)

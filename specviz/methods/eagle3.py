@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import EagleTree, eagle_heads, tree_depth
-from specviz.methods.registry import IN_DISTRIBUTION, Card, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, parts
 
 
 @dataclass(frozen=True)
@@ -23,5 +23,5 @@ class Parameters(EagleTree):
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     return eagle_heads(parameters, resources, "eagle3", "eagle3", default_depth=5)

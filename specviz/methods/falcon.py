@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts, published_tree
 from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
 
@@ -33,7 +33,7 @@ class Parameters:
 @Card(
     name="falcon", exactness=TOKEN_EXACT.except_with("tree", "drawn"), family="heads", parameters=Parameters, weights=("falcon",)
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     network = resources.drafter_weights("falcon")
     block = network.block
     acceptance: parts.Acceptance = parts.Match()
@@ -46,9 +46,9 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
             size = lambda probabilities, levels: costs(probabilities, -(-levels // block))  # noqa: E731
         builder = parts.Dynamic(parameters.forwards * block, parameters.width, size)
     elif parameters.tree == "published":
-        builder = parts.Sampled(parts.published_tree("falcon"), ranked=True, unwarped=True)
+        builder = parts.Sampled(published_tree("falcon"), ranked=True, unwarped=True)
     else:
-        builder, acceptance = parts.Sampled(parts.published_tree("falcon_drawn")), parts.Rejection()
+        builder, acceptance = parts.Sampled(published_tree("falcon_drawn")), parts.Rejection()
     drafter = parts.BlockDrafter(network)
     return parts.single_drafter(drafter, Blocks(builder, block), acceptance, (network.config.tap,), draft_name="falcon")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specviz.methods.dynamic_tree import TreeSize, dynamic_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, number, parts, switch
 from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note
 
@@ -49,7 +49,7 @@ class Parameters(TreeSize):
 
 
 @Card(name="gto", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("eagle3", "gto"))
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     network = resources.drafter_weights("gto")
     builder = dynamic_tree(parameters, resources, network, "gto", "gto", default_depth=5)
     after, taps = parts.SingleDrafter(parts.FeatureDrafter(network), builder), network.config.taps

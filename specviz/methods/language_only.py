@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import acceptance_of
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, VisionLanguageResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,6 @@ class Parameters:
     weights=("vlm_text_only",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, resources: parts.VisionLanguageResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: VisionLanguageResources) -> parts.Composition:
     builder, acceptance = parts.Sampled(parts.chain(parameters.gamma)), acceptance_of(parameters.rule)
     return parts.chain_drafter(resources.draft_model(), builder, acceptance, resources.picture)

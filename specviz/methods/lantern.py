@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import TreeSize, dynamic_tree, tree_costs
-from specviz.methods.registry import RELAXED, Card, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, ImageResources, MethodResources, choice, number, parts, published_tree
 
 TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"}
 """Published tree by option."""
@@ -48,7 +48,7 @@ class LanternParameters:
     parameters=LanternParameters,
     weights=("image_drafter",),
 )
-def lantern(parameters: LanternParameters, resources: parts.ImageResources) -> parts.Composition:
+def lantern(parameters: LanternParameters, resources: ImageResources) -> parts.Composition:
     network = resources.drafter_weights("eagle")
     size = TreeSize(parameters.depth, parameters.width, parameters.nodes)
     builder = dynamic_tree(size, resources, network, "eagle", "eagle2", default_depth=4)
@@ -83,14 +83,14 @@ class LanternPpParameters:
     parameters=LanternPpParameters,
     weights=("image_drafter",),
 )
-def lantern_pp(parameters: LanternPpParameters, resources: parts.ImageResources) -> parts.Composition:
+def lantern_pp(parameters: LanternPpParameters, resources: ImageResources) -> parts.Composition:
     network = resources.drafter_weights("eagle")
     builder = parts.Sampled(static_tree(parameters.tree, resources, network))
     return _relaxed(parameters, resources, network, builder, parts.Limit(factor=parameters.factor))
 
 
 def _relaxed(
-    parameters: LanternParameters | LanternPpParameters, resources: parts.ImageResources, network: Any,
+    parameters: LanternParameters | LanternPpParameters, resources: ImageResources, network: Any,
     builder: parts.TreeBuilder[Any], limit: parts.Limit,
 ) -> parts.Composition:  # fmt: skip
     rule = parts.Relaxed(resources.neighbours(), limit, parameters.k, parameters.residual)
@@ -98,12 +98,12 @@ def _relaxed(
     return parts.single_drafter(drafter, builder, rule, network.config.taps, resources.draft_name or "image_drafter")
 
 
-def static_tree(name: str, resources: parts.MethodResources, network: Any) -> parts.TreeShape:
+def static_tree(name: str, resources: MethodResources, network: Any) -> parts.TreeShape:
     """Return the tree ``name`` of :data:`TREES`; for "fitted", the tree with the most codes per unit of time on this machine.
 
     The time is that of a target pass and of a forward of ``network`` per level.
     """
-    shapes = {key: parts.published_tree(tree) for key, tree in TREES.items()}
+    shapes = {key: published_tree(tree) for key, tree in TREES.items()}
     if name == "fitted":
         policy = tree_costs(
             resources, network, 8 if resources.guidance is None else 16

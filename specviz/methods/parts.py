@@ -45,7 +45,6 @@ from specviz.engine.interfaces import (
 )
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts
-from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources, published_tree
 
 
 def chain_drafter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Parameters:
 
 
 @Card(name="prompt_lookup", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     drafter = parts.PromptCopy(
         parameters.longest,
         parameters.shortest,

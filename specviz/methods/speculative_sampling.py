@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import IN_DISTRIBUTION, Card, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, number, parts
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     return parts.chain_drafter(resources.draft_model(), parts.Sampled(parts.chain(parameters.gamma)), parts.Rejection())

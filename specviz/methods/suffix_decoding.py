@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 
 REMEMBERED = number(64, 0, 512, "Number of your earlier outputs to search, besides this text.", "outputs")
 
 
-def output_store(resources: parts.MethodResources, remembered: int) -> parts.OutputStore | None:
+def output_store(resources: MethodResources, remembered: int) -> parts.OutputStore | None:
     """Return the store of the user's last ``remembered`` outputs of the target; None for 0."""
     if not remembered:
         return None
@@ -39,7 +39,7 @@ class Parameters:
 
 
 @Card(name="suffix_decoding", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     store = output_store(resources, parameters.remembered)
     rule = parts.LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
     return parts.single_drafter(parts.Retrieval(store, rule, parameters.threshold), parts.Retrieved(), parts.Match())

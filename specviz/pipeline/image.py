@@ -17,7 +17,7 @@ from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
-from specviz.methods.resources import ImageResources
+from specviz.methods.registry import ImageResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.hub.catalog import resolve
 from specviz.models.image.image import COLOURS, LoadedAnole, LoadedImage, codebook_map, coloured_by_direction

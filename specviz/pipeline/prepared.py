@@ -13,8 +13,7 @@ from specviz.engine.loop import Decoding, Recorder, written
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
-from specviz.methods.registry import Method, get
-from specviz.methods.resources import MethodResources
+from specviz.methods.registry import Method, MethodResources, get
 from specviz.models.cost_curves import ModelCosts
 from specviz.models.heads.heads import is_shipped
 from specviz.models.hub.cache_dir import Progress, no_progress

@@ -13,7 +13,7 @@ from specviz.engine.regions import FOLDER
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
 from specviz.methods.polybasic.intermediate import IntermediateModel
-from specviz.methods.resources import TextResources
+from specviz.methods.registry import TextResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.heads.heads import draft_model, drafting_heads, several_models
 from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel

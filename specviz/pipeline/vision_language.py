@@ -9,7 +9,7 @@ from typing import Any
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.drafting.runtimes.visual_context import Layout, spans
 from specviz.errors import ContextFull
-from specviz.methods.resources import VisionLanguageResources
+from specviz.methods.registry import VisionLanguageResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.heads.heads import draft_model, drafting_heads, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES

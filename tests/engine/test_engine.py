@@ -18,7 +18,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop, chunks
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from tests.support.tiny.text import Letters, tiny_target
 
 

@@ -5,7 +5,7 @@ import pytest
 from specviz.engine.interfaces import SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.ddd import CANDIDATES, CalibratedDepth
-from specviz.methods.resources import TREES, published_tree
+from specviz.methods.registry import TREES, published_tree
 from tests.support.rounds import context
 from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.fancy import Fancy, outside

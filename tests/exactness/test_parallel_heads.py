@@ -10,8 +10,7 @@ from specviz.engine.interfaces import Acceptance, Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
 from specviz.methods.medusa.typical_acceptance import Typical
-from specviz.methods.registry import get
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import get, published_tree
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
 from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for, tiny_llama, tiny_target

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile
 from specviz.engine.interfaces import Composition
-from specviz.methods import resources as methods_parts
+from specviz.methods import registry
 from specviz.methods.ddd import PUBLISHED_LEVELS, CalibratedDepth
 from specviz.methods.registry import all_methods, describe
 from specviz.trace.notes.drafts import TreeDepth
@@ -30,7 +30,7 @@ CHEAP, DEAR = 0.001, 30.0
 @pytest.fixture
 def compose(monkeypatch, tmp_path):
     """Composes a method with profiles for the tiny target, and a forward that takes as long as is said."""
-    monkeypatch.setattr(methods_parts, "TREES", tmp_path)
+    monkeypatch.setattr(registry, "TREES", tmp_path)
     target = tiny_target()
     for name, kind in HEADS.items():
         DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")

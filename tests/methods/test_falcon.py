@@ -10,7 +10,7 @@ from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.falcon import Blocks
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import published_tree
 from tests.support import rounds
 from tests.support.worlds.host_levels import ByTokens
 

@@ -11,7 +11,7 @@ from specviz.bench.kit import Bencher
 from specviz.errors import SpecvizError
 from specviz.methods.polybasic import INTERMEDIATES
 from specviz.methods.polybasic.forecast import ChainLengths, Lengths
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from specviz.prompts import prompts
 from specviz.trace.schema import Step
 

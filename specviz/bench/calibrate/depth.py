@@ -20,7 +20,7 @@ from specviz.drafting.trees.depth_profile import DepthProfile
 from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.interfaces import Context, Draft, SingleDrafter
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare
 from specviz.prompts import prompts

@@ -15,7 +15,7 @@ from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.drafting.trees.calibrated import from_counts
 from specviz.errors import BadInput
 from specviz.methods.ddd import CalibratedDepth
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare

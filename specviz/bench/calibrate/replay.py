@@ -22,7 +22,7 @@ from specviz.drafting.trees.retrieved import RootOnly
 from specviz.engine.interfaces import Composition, Round, SingleDrafter
 from specviz.engine.sampling import DRAFT, Noise, Warp
 from specviz.errors import BadInput
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from specviz.methods.stand.ngram_store import NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
 from specviz.pipeline.request import Request

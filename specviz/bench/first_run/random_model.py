@@ -15,8 +15,7 @@ from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.methods.registry import build, get
-from specviz.methods.resources import TextResources
+from specviz.methods.registry import TextResources, build, get
 from specviz.models.device import DTYPES
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Parameters:
 
 
 @Card(name="diffuspec", exactness=TOKEN_EXACT, family="heads", parameters=Parameters, weights=("masked_lm", "ngrams"))
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.diffuspec.lattice import Gauge, MaskedBlock, Searched
 
     given = parameters

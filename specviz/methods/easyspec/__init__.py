@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, choice, number, parts, switch
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Parameters:
 @Card(
     name="easyspec", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft",), needs_draft=True
 )
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     from specviz.methods.easyspec.layer_parallel import GroupedDrafter
 
     kind = parameters.drafter

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from specviz.errors import BadInput
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts, switch
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, choice, number, parts, switch
 
 DOMAINS = ("code", "maths", "stories", "translation")
 COPY = "copy"
@@ -39,7 +39,7 @@ class Parameters:
 
 
 @Card(name="not_a_bandit", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("small_draft", "arms"))
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     names = arm_names(resources)
     if parameters.arm != "all":
         if parameters.arm not in names:
@@ -52,7 +52,7 @@ def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Com
     return choosing(resources, chooser, parameters.gamma, parameters.loss)
 
 
-def arm_names(resources: parts.TextResources) -> tuple[str, ...]:
+def arm_names(resources: TextResources) -> tuple[str, ...]:
     """Return the names of the arms: the shipped ones, or the draft models that the user named and ``COPY``."""
     return ARMS if resources.uses_shipped_weights else (*resources.draft_models(), COPY)
 
@@ -60,7 +60,7 @@ def arm_names(resources: parts.TextResources) -> tuple[str, ...]:
 Learner = TypeVar("Learner")
 
 
-def recalled(resources: parts.TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
+def recalled(resources: TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
     """Return the chooser of the user's last run with the same arms and ``loss``, or a new one from ``make``.
 
     ``remember``: if False, always return a new chooser.
@@ -68,7 +68,7 @@ def recalled(resources: parts.TextResources, kind: str, loss: str, remember: boo
     return resources.remember((kind, resources.target.name, loss, *arm_names(resources)), make) if remember else make()
 
 
-def choosing(resources: parts.TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> parts.Composition:
+def choosing(resources: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> parts.Composition:
     """Compose all arms with a ``chooser`` that selects an arm in every round."""
     from specviz.methods.hedgespec.selection import Arm, DrafterSelector, JudgedCopy, JudgedModel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import TreeSize, limited_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Parameters(TreeSize):
     parameters=Parameters,
     weights=("vlm_hivis",),
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.hivis.step_embedding import StepwiseDrafter
 
     network, steps = resources.drafter_weights("hivis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import RELAXED, Card, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, MethodResources, choice, number, parts, published_tree
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Parameters:
 
 
 @Card(name="medusa", exactness=RELAXED.except_with("rule", "match"), family="heads", parameters=Parameters, weights=("medusa",))
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of
     from specviz.methods.medusa.typical_acceptance import Typical
 
@@ -47,7 +47,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
         nodes = max(2, policy.fixed([1] * len(tree.paths), tree.probability)) if policy else parameters.nodes
         paths = tree.paths[:nodes]
     else:
-        paths = paths_of(parts.published_tree("medusa"))
+        paths = paths_of(published_tree("medusa"))
         if parameters.tree == "fitted":
             warnings = (f"The fitted tree is for the included heads, so {resources.draft_name} uses the published 63 paths.",)
     typical = Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")

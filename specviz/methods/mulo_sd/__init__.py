@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import RELAXED, Card, choice, number, parts
+from specviz.methods.registry import RELAXED, Card, ImageResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Parameters:
     parameters=Parameters,
     weights=("image_ar_small", "image_samplers"),
 )
-def compose(parameters: Parameters, resources: parts.ImageResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: ImageResources) -> parts.Composition:
     from specviz.methods.mulo_sd.coarse_rows import BlockRows, CoarseRows
     from specviz.methods.mulo_sd.local_verification import LocalVerification
 

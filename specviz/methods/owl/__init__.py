@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.methods.dynamic_tree import TreeSize, limited_tree
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts, switch
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 
@@ -22,7 +22,7 @@ class Parameters(TreeSize):
 
 
 @Card(name="owl", exactness=TOKEN_EXACT, family="features", parameters=Parameters, weights=("owl",))
-def owl(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def owl(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     return _composed(parameters, resources)
 
 
@@ -49,7 +49,7 @@ class HybridParameters(Parameters):
 
 
 @Card(name="howl", exactness=TOKEN_EXACT, family="features", parameters=HybridParameters, weights=("owl",))
-def howl(parameters: HybridParameters, resources: parts.MethodResources) -> parts.Composition:
+def howl(parameters: HybridParameters, resources: MethodResources) -> parts.Composition:
     # Every draft scores more than 0, so a threshold of 0 lets all drafts pass.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     store = output_store(resources, parameters.remembered)
@@ -60,7 +60,7 @@ def howl(parameters: HybridParameters, resources: parts.MethodResources) -> part
 
 def _composed(
     parameters: Parameters,
-    resources: parts.MethodResources,
+    resources: MethodResources,
     memory: parts.Retrieval | None = None,
     threshold: float | None = None,
 ) -> parts.Composition:

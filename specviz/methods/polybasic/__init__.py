@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import ModelUnavailable
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, choice, number, parts
 
 INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
@@ -32,7 +32,7 @@ class Parameters:
 
 
 @Card(name="polybasic", exactness=IN_DISTRIBUTION, family="model", parameters=Parameters, weights=("eagle3",), needs_draft=True)
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.forecast import ChainLengths, weigh
 

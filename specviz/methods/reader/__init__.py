@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.methods.dynamic_tree import tree_costs
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, get, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, get, number, parts
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
 
 BASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ class Parameters:
 
 
 @Card(name="reader", exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.reader.merged_tree import Estimates, Merged
 
     # More permissive than the defaults of LengthRule, because the merged tree is pruned later.
@@ -48,7 +48,7 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     return parts.Composition(controller, parts.Match(), *base_fields)
 
 
-def _base(name: str, resources: parts.MethodResources) -> parts.Composition | None:
+def _base(name: str, resources: MethodResources) -> parts.Composition | None:
     """Compose the base method ``name``, with more nodes than optimal, because the merged tree is pruned later."""
     from specviz.methods.reader.merged_tree import Ladder
 

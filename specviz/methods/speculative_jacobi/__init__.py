@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Parameters:
 
 
 @Card(name="speculative_jacobi", modality=("image",), exactness=IN_DISTRIBUTION, family="memory", parameters=Parameters)
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 
     drafter = JacobiWindow(parameters.window, parameters.fill, resources.target.vocab_size)

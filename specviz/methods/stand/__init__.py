@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.methods.dynamic_tree import acceptance_of
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def warm_up(run: Any, cancel: Any, progress: Callable[[str, float | None], None]
     parameters=Parameters,
     warm_up=warm_up,
 )
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.stand.ngram_store import NgramDrafter, NgramStore
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))

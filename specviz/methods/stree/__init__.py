@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, number, parts
+from specviz.methods.registry import TOKEN_EXACT, Card, TextResources, choice, number, parts
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Parameters:
     targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,
 )
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     from specviz.methods.stree.drafter import TreeModelDrafter
     from specviz.targets.hybrid import HybridTarget
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.registry import TOKEN_EXACT, Card, choice, parts, switch
+from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, parts, published_tree, switch
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Parameters:
 
 
 @Card(name="token_recycling", modality=("text", "vision_language"), exactness=TOKEN_EXACT, family="memory", parameters=Parameters)
-def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> parts.Composition:
     from specviz.methods.token_recycling.successors import Recycler, Static, SuccessorMatrix
 
     size = resources.target.vocab_size
@@ -27,8 +27,8 @@ def compose(parameters: Parameters, resources: parts.MethodResources) -> parts.C
     return parts.single_drafter(Recycler(matrix), Static(_shape(parameters, resources)), parts.Match())
 
 
-def _shape(parameters: Parameters, resources: parts.MethodResources) -> parts.TreeShape:
+def _shape(parameters: Parameters, resources: MethodResources) -> parts.TreeShape:
     if parameters.tree == "published":
-        return parts.published_tree("token_recycling")
+        return published_tree("token_recycling")
     tree = parts.CalibratedTree.load(resources.tree_file("token_recycling"))
     return tree.best(max(4, parts.best_size(tree.probability, resources.cost_curve())))

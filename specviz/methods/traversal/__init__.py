@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.errors import BadInput
-from specviz.methods.registry import IN_DISTRIBUTION, Card, choice, number, parts
+from specviz.methods.registry import IN_DISTRIBUTION, Card, TextResources, choice, number, parts, published_tree
 
 DEEPEST_BINARY = 6
 
@@ -24,7 +24,7 @@ class Parameters:
 
 
 @Card(name="traversal", exactness=IN_DISTRIBUTION, family="judge", parameters=Parameters, weights=("eagle3",))
-def compose(parameters: Parameters, resources: parts.TextResources) -> parts.Composition:
+def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
     from specviz.methods.traversal.verification import Traversal
 
     builder = parts.Sampled(_shape(parameters))
@@ -42,7 +42,7 @@ def _shape(parameters: Parameters) -> parts.TreeShape:
     if parameters.shape == "chain":
         return parts.chain(parameters.depth)
     if parameters.shape == "sparse":
-        return parts.published_tree("eagle")
+        return published_tree("eagle")
     if parameters.depth > DEEPEST_BINARY:
         nodes = 2 ** (parameters.depth + 1) - 2
         raise BadInput(

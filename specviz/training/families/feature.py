@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.drafter import paths_of
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import published_tree
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues
 from specviz.training.driver import Job, Schedule, Step, TrainState

@@ -18,7 +18,7 @@ from torch import Tensor
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
 from specviz.methods.medusa.drafter import paths_of
-from specviz.methods.resources import TREES, published_tree
+from specviz.methods.registry import TREES, published_tree
 from specviz.models.device import cores
 from specviz.training import acceptance, driver
 from specviz.training.data import IGNORED

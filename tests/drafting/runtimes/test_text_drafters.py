@@ -8,7 +8,7 @@ import torch
 
 from specviz.drafting.memory.prompt_copy import PromptCopy
 from specviz.engine.sampling import Warp
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import published_tree
 from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
 from tests.support import rounds

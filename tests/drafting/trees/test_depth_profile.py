@@ -7,7 +7,7 @@ from specviz.drafting.trees.depth_profile import MIN_LEVELS, DepthProfile, faste
 from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 
 SIZES = (1, 4, 16)
 COLD = ((1.4, 1.5, 1.5), (1.6, 1.9, 2.0), (1.65, 2.1, 2.4), (1.65, 2.2, 2.7))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.methods.medusa.drafter import Product, paths_of
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import published_tree
 from tests.support import rounds
 
 

@@ -19,8 +19,7 @@ from specviz.errors import ModelUnavailable
 from specviz.methods.easyspec.layer_parallel import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.polybasic.intermediate import IntermediateModel
-from specviz.methods.registry import build, get
-from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources
+from specviz.methods.registry import ImageResources, MethodResources, TextResources, VisionLanguageResources, build, get
 from specviz.models.packing import pack_int8
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step

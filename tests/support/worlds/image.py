@@ -13,7 +13,7 @@ from specviz.drafting.networks.published_eagle_head import EagleRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.resources import MethodResources
+from specviz.methods.registry import MethodResources
 from specviz.models.image.image import LoadedImage, embedding_table
 from specviz.pipeline.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget

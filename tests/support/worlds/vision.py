@@ -18,7 +18,7 @@ from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.resources import MethodResources
+from specviz.methods.registry import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from tests.support.tiny.networks import shared, sizes

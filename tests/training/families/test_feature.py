@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.methods.medusa.drafter import paths_of
-from specviz.methods.resources import published_tree
+from specviz.methods.registry import published_tree
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress

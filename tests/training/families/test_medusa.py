@@ -8,7 +8,7 @@ import torch
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.trees.calibrated import CalibratedTree
-from specviz.methods.resources import TREES
+from specviz.methods.registry import TREES
 from specviz.training import acceptance
 from specviz.training.families import medusa
 from specviz.training.features import FeatureStore
