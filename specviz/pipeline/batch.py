@@ -9,7 +9,7 @@ from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
-from specviz.pipeline.records import end_record, run_record
+from specviz.pipeline.runner import end_record, run_record
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 

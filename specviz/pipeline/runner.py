@@ -1,10 +1,23 @@
-"""Execution of a request: preparation, decoding, trace."""
+"""Execution of a request: preparation, decoding, and the trace with its run record, end record and baseline.
+
+:mod:`specviz.trace` defines, checks and writes the records. It knows neither engine, models nor torch, whose facts they hold.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from os.path import commonprefix
 from typing import Any
 
+import psutil
+import torch
+import transformers
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.loop import RunState, written
 from specviz.engine.sampling import Warp
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable
 from specviz.engine.threads import ThreadLimit
@@ -12,17 +25,19 @@ from specviz.errors import BadInput
 from specviz.methods.registry import all_methods, get
 from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import no_progress
+from specviz.models.hub.hub import revisions
 from specviz.models.hub.prepare import modality_of
 from specviz.models.room import second_models
 from specviz.pipeline import image, text, vision_language
 from specviz.pipeline.prepared import Inputs, Prepared, Progress, no_draft
-from specviz.pipeline.records import baseline, end_record, run_record
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import collect
 from specviz.trace.metrics import summarise
-from specviz.trace.schema import End, Run, Step, Trace
+from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step, Trace
+from specviz.version import __version__
 
 Event = Run | Step | End
+FAULTS = frozenset({"error", "out_of_memory"})
 _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
     "text": ("text", text.prepare),
     "image": ("images", image.prepare),
@@ -108,3 +123,98 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
         if name not in known:
             raise BadInput(f"A request has no field {name}; the fields are {', '.join(known)}.")
     return collect(stream(Request(**fields), memory=memory, progress=progress))
+
+
+def run_record(prepared: Prepared, composition: Composition) -> Run:
+    """Return the run record."""
+    request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
+    more = dict(prepared.run_fields)
+    warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
+    decoder = getattr(target, "decoder", None)
+    if on_gpu := target.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(target.device)
+    return Run(
+        modality=prepared.resources.modality,
+        target=prepared.loaded.name,
+        method=method.name,
+        title=method.title,
+        exactness=method.exactness.output,
+        parameters=dict(vars(request.parameters)),
+        sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
+        device=str(target.device),
+        dtype=str(getattr(target, "number_format", target.dtype)).removeprefix("torch."),
+        tier="compiled" if decoder and decoder.regions.compiled else target.tier,
+        prompt=request.prompt,
+        prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
+        max_new_tokens=prepared.budget,
+        bound=method.bound,
+        draft=composition.draft_name,
+        libraries={
+            "specviz": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            **revisions((request.target, *second_models(request.draft))),
+        },
+        machine=torch.cuda.get_device_name(target.device)
+        if on_gpu
+        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads of {os.cpu_count()}",
+        recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        warnings=tuple(filter(None, warnings)),
+        **more,
+    )
+
+
+def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
+    """Return the end record. If decoding the final image fails, that error becomes the reason unless the run already failed."""
+    outcome, device, decoder = decoding.outcome, prepared.target.device, getattr(prepared.target, "decoder", None)
+    news = decoder.regions.take_news() if decoder else []
+    try:
+        more = prepared.end_fields(outcome.output_ids)
+    except Exception as error:  # any error, so that the end is recorded
+        more = {}
+        if outcome.reason not in FAULTS:  # keep the first error
+            decoding.note_fault(error)
+    return End(
+        reason=outcome.reason,
+        output_ids=tuple(outcome.output_ids),
+        text="".join(written(prepared.text, [], outcome.output_ids, frozenset(prepared.target.eos_ids))),
+        prefill_ns=outcome.prefill_ns,
+        metrics=summarise(steps, outcome.reason, outcome.prefill_ns, capture_ns=outcome.capture_ns),
+        message=" ".join([outcome.message, *news]).strip(),
+        memory=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else psutil.Process().memory_info().rss,
+        captures=outcome.captures,
+        capture_ns=outcome.capture_ns,
+        **more,
+    )
+
+
+def baseline(prepared: Prepared, end: End, cancel: Stop) -> Baseline | None:
+    """Decode the prepared request autoregressively and compare the output with that of ``end``.
+
+    Returns None if decoding failed or was stopped, or if the time left is shorter than the prefill.
+    """
+    if not cancel.has_time_for(end.prefill_ns / 1e9):
+        return None
+    decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
+    times = tuple(step.time.total for step in decoding.steps())
+    outcome = decoding.outcome
+    if outcome.reason in {"cancelled", "time_limit", *FAULTS}:
+        return None
+    own, output = list(end.output_ids), outcome.output_ids
+    if own == output:
+        return Baseline(times, outcome.prefill_ns, True, capture_ns=outcome.capture_ns)
+    parting = len(commonprefix([own, output]))
+    try:
+        with stoppable(cancel):
+            # A tiny gap between the top two logits means that the divergence comes from rounding.
+            text = prepared.prompt_ids + output[:parting]
+            session = prepared.target.open(len(text) + 1)
+            best = session.prefill(text).logits[-1].float().topk(2).values
+            session.close()
+    except Interrupted:
+        return None
+    divergence = Divergence(parting, float(best[0] - best[1]))
+    return Baseline(
+        times, outcome.prefill_ns, False, divergence, capture_ns=outcome.capture_ns, **prepared.baseline_fields(output, parting)
+    )
