@@ -31,7 +31,7 @@ type TreeNode = Guess<number>;
 type Bonus = Guess<"bonus">;
 type AnyNode = TreeNode | Bonus;
 
-/** A step as run/parseStep.js reads it. */
+/** A step as run/decode.js reads it. */
 interface Step {
   index: number;
   position: number;

@@ -37,7 +37,7 @@ WRAP = """
 const {{ modules }} = SpecvizViewer;
 const [format, noteRegistry, labels] = ["format", "noteRegistry", "labels"].map((name) => modules[`kit/${{name}}`]);
 const [layout, rules] = ["layout", "rules"].map((name) => modules[`tree/${{name}}`]);
-const {{ parseStep, findNode, sentChildren }} = modules["run/parseStep"];
+const {{ parseStep, findNode, sentChildren }} = modules["run/decode"];
 const {{ Feed }} = modules["run/feed"];
 const {{ Player }} = modules["run/player"];
 const given = JSON.parse(handed);

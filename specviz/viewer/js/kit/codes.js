@@ -2,7 +2,7 @@
 // The picture codes of an image run, read from its run line: their two-dimensional map, and the patch of each code.
 import * as dom from "./dom.js";
 import { box } from "./svgKit.js";
-import { findNode } from "../run/parseStep.js";
+import { findNode } from "../run/decode.js";
 
 const known = new WeakMap();
 

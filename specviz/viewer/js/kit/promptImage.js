@@ -2,7 +2,7 @@
 // The picture of a run. It travels with the first step; every panel may draw it, patch by patch.
 import * as dom from "./dom.js";
 import * as svgKit from "./svgKit.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 const MOST = 4096;
 const LONGEST = 200000;

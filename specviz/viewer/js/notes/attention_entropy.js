@@ -6,7 +6,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as promptImage from "../kit/promptImage.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 const SHADES = 6;
 

@@ -7,7 +7,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { cross, disc, line, rhombus, text } from "../kit/svgKit.js";
-import { FAILED } from "../run/parseStep.js";
+import { FAILED } from "../run/decode.js";
 
 const MOST = 600;
 

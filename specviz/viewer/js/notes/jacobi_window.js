@@ -6,7 +6,7 @@ import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { text } from "../kit/svgKit.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 const ROUNDS = 10;
 const FEWEST = 2;

@@ -8,7 +8,7 @@ import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
 import { chain } from "./coarse_codes.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 /** @param {Trace.LocalVerificationNote} note @param {Step} step */
 function read(note, step) {

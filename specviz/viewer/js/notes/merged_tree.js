@@ -6,7 +6,7 @@ import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
-import { JUDGED } from "../run/parseStep.js";
+import { JUDGED } from "../run/decode.js";
 
 const KINDS = { drafter: "drafter", context: "this text", outputs: "earlier outputs", both: "both agree" };
 

@@ -6,7 +6,7 @@ import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, line, text } from "../kit/svgKit.js";
-import { noteOf, sentChildren } from "../run/parseStep.js";
+import { noteOf, sentChildren } from "../run/decode.js";
 
 const judged = new WeakMap();
 

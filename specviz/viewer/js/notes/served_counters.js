@@ -5,7 +5,7 @@ import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { line, text } from "../kit/svgKit.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 const MOST_PLACES = 8;
 const STYLES = 5; // of sv-curve

@@ -7,7 +7,7 @@ import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { cross, disc, line, tank, text } from "../kit/svgKit.js";
 import { Tip } from "../kit/tip.js";
-import { sentChildren } from "../run/parseStep.js";
+import { sentChildren } from "../run/decode.js";
 
 const MOST = 2000;
 const DONE = { accepted: "accepted", failed: "rejected", passed: "accepted" };

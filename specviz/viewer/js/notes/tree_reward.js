@@ -6,7 +6,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, disc, line, rhombus, text } from "../kit/svgKit.js";
 import { Tip } from "../kit/tip.js";
-import { noteOf } from "../run/parseStep.js";
+import { noteOf } from "../run/decode.js";
 
 const MOST = 400,
   STEPS = 60;

@@ -3,7 +3,7 @@
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
-import { FAILED, sentChildren } from "../run/parseStep.js";
+import { FAILED, sentChildren } from "../run/decode.js";
 import * as rules from "../tree/rules.js";
 import { CSS } from "./style.js";
 import { Table } from "./table.js";

@@ -1,6 +1,6 @@
 // @ts-check
 // What relaxation has cost so far: the mass that kept codes took from their nearest latent codes, and the bound on it.
-import { noteOf } from "./parseStep.js";
+import { noteOf } from "./decode.js";
 
 /** Largest number of guesses that were judged at one position of this step. @param {Step} step */
 function siblings(step, rows) {

@@ -5,8 +5,7 @@
 // the whole text and gives the run's current state: "message" and "fraction" before its first step, "follow" once it has lines,
 // "baseline" while that is timed, "error". A recorded run with "follow" is shown once all its lines are there.
 // `tail(run, from, take, over)` streams lines and returns a function that stops it.
-import { decodeEnd, decodeNotice, decodeRun } from "./decode.js";
-import { STATUSES, parseStep } from "./parseStep.js";
+import { STATUSES, decodeEnd, decodeNotice, decodeRun, parseStep } from "./decode.js";
 
 const MOST_CODES = 65536; // of one picture; current models have a few thousand at most
 

@@ -5,7 +5,7 @@
 // The order within a phase is the step's own: levels of the draft, the target's one pass, verdicts as the rule walks the tree.
 import { count } from "../kit/format.js";
 import * as labels from "../kit/labels.js";
-import { noteOf } from "./parseStep.js";
+import { noteOf } from "./decode.js";
 
 const TEACHING = { draft: 34, verify: 18, judge: 26, commit: 22 }; // percent of the motion
 const LEAST = 0.1; // of the motion: a shorter phase is over before it is understood

@@ -5,7 +5,7 @@ import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 import * as lanes from "./lanes.js";
 import { palette } from "./lanes.js";
-import { PHASES } from "./parseStep.js";
+import { PHASES } from "./decode.js";
 import * as verdict from "./verdict.js";
 import { Zoom } from "./zoom.js";
 

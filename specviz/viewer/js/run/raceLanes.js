@@ -1,7 +1,7 @@
 // @ts-check
 // The lanes of a race, made from traces: when a run and its autoregressive baseline had each token, and what is known of the text.
 import * as format from "../kit/format.js";
-import { findNode } from "./parseStep.js";
+import { findNode } from "./decode.js";
 import { baselineTimes, pace, word } from "./verdict.js";
 
 /** The run's lane, and its baseline's if one was timed. @param {Recording} trace */

@@ -5,7 +5,7 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
-import { sentChildren, weigh } from "../run/parseStep.js";
+import { sentChildren, weigh } from "../run/decode.js";
 import * as phases from "../tree/phases.js";
 import * as rules from "../tree/rules.js";
 

@@ -4,7 +4,7 @@ import * as codes from "../kit/codes.js";
 import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
 import * as distortion from "../run/distortion.js";
-import { findNode, noteOf } from "../run/parseStep.js";
+import { findNode, noteOf } from "../run/decode.js";
 
 /** @typedef {{ index: number, id: number | "bonus", kind: string, token: number }} Cell */
 

@@ -4,7 +4,7 @@ import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
 import { Feed } from "../run/feed.js";
 import * as motion from "../run/motion.js";
-import { findNode } from "../run/parseStep.js";
+import { findNode } from "../run/decode.js";
 import { Player } from "../run/player.js";
 import * as attention from "./attention.js";
 import * as keys from "./keys.js";

@@ -4,7 +4,7 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as promptImage from "../kit/promptImage.js";
 import { Tip } from "../kit/tip.js";
-import { findNode } from "../run/parseStep.js";
+import { findNode } from "../run/decode.js";
 
 const MOST_PIECES = 8000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
 const MOST_LETTERS = 200000;

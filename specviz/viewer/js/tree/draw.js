@@ -2,7 +2,7 @@
 // Draws one laid-out node or edge as SVG. Every verdict differs in colour, in line and in shape.
 import * as dom from "../kit/dom.js";
 import { s } from "../kit/dom.js";
-import { FAILED } from "../run/parseStep.js";
+import { FAILED } from "../run/decode.js";
 import { ROUND, letters } from "./items.js";
 
 /** @param {number} x @param {number} y @param {string} kind */

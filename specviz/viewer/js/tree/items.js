@@ -1,7 +1,7 @@
 // @ts-check
 // The form and the size of the tree's items: judged nodes large, the rest as small as needed.
 import * as format from "../kit/format.js";
-import { FAILED, JUDGED } from "../run/parseStep.js";
+import { FAILED, JUDGED } from "../run/decode.js";
 
 // Forms from roomy to dense: how unverified and failed nodes are drawn, how much text the unverified ones keep, and the
 // smallest gap between columns. Accepted nodes are always drawn in full.

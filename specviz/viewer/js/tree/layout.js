@@ -6,7 +6,7 @@
 // A tree of more than CROWD items is grouped instead: as many nodes as fit keep their text, first those near the node in focus, and each
 // group of others is one count. Zooming out shows its whole shape.
 import * as labels from "../kit/labels.js";
-import { FAILED, JUDGED } from "../run/parseStep.js";
+import { FAILED, JUDGED } from "../run/decode.js";
 import * as bands from "./bands.js";
 import { edges } from "./edges.js";
 import { FORMS, MARGIN, ROUND, labelItem, shapeItem } from "./items.js";

@@ -1,7 +1,7 @@
 // @ts-check
 // Why a guess was kept or not: for every accept rule of the schema, one plain sentence about this node.
 import { count, probability, quote } from "../kit/format.js";
-import { FAILED, sentChildren, weigh } from "../run/parseStep.js";
+import { FAILED, sentChildren, weigh } from "../run/decode.js";
 
 const KEPT = new Set(["accepted", "relaxed"]);
 

@@ -3,7 +3,7 @@
 import { DRAWN_RULES } from "../generated.js";
 import * as format from "../kit/format.js";
 import { count, quote } from "../kit/format.js";
-import { FAILED, sentChildren } from "../run/parseStep.js";
+import { FAILED, sentChildren } from "../run/decode.js";
 import { REASONS, failed, winner } from "./reasons.js";
 
 /** @param {string} name @param {string} words */

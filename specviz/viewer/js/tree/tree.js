@@ -7,7 +7,7 @@ import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import { pan } from "../kit/pan.js";
 import { Tip } from "../kit/tip.js";
-import { findNode } from "../run/parseStep.js";
+import { findNode } from "../run/decode.js";
 import * as attention from "../stage/attention.js";
 import * as draw from "./draw.js";
 import * as layout from "./layout.js";
