@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
-    "acceptance": 5_181,
+    "acceptance": 5_153,
     "bench": 24_985,
     "commands": 8_126,
     "drafting": 59_429,
@@ -60,7 +60,7 @@ BUDGETS = {
     "figures": 10_243,
     "inspection": 7_715,
     "interop": 19_983,
-    "methods": 47_137,
+    "methods": 47_125,
     "models": 44_507,
     "pipeline": 7_217,
     "specviz": 1_532,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.acceptance.match import statuses
+from specviz.acceptance.exact import statuses
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.to_device import to_host

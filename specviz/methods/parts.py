@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Match, Rejection
 from specviz.acceptance.relaxed import Limit, Relaxed
 from specviz.drafting.memory.output_store import OutputStore
 from specviz.drafting.memory.prompt_copy import PromptCopy

@@ -103,7 +103,7 @@ def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader):
     assert len([one for one in asked if "kind=source" in one]) == 1
     names = drawer.locator("pre").evaluate_all("(all) => all.map((one) => one.ariaLabel)")
     assert "BestFirst.draft" in names and "Match.judge" in names and "RunState.commit_round" in names
-    whole = Path("specviz/acceptance/match.py").read_text(encoding="utf-8")
+    whole = Path("specviz/acceptance/exact.py").read_text(encoding="utf-8")
     shown = drawer.get_by_label("Match.judge").locator("code").all_text_contents()
     assert all(line.strip() in whole for line in shown) and len(shown) > 10
     edges = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_all
 from specviz.drafting.trees.retrieved import RootOnly

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.drafting.trees.block_chain import BlockChain
 from specviz.drafting.trees.dynamic import SpeedupPolicy

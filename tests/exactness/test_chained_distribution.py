@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Match, Rejection
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Draft, Proposal, TargetPass
 from specviz.engine.tree import DraftTree, chain

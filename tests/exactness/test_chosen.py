@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Proposal

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Match, Rejection
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.targets.text import TextTarget

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance import rejection
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance import exact as rules
+from specviz.acceptance.exact import Match, Rejection
 from specviz.acceptance.residual import DenseResidual, remaining
 from specviz.engine.interfaces import Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
@@ -173,7 +172,7 @@ def test_noticed_drafter_not_renormalised(monkeypatch):
         return left
 
     world = World(3, 1)
-    monkeypatch.setattr(rejection, "remaining", forgetful)
+    monkeypatch.setattr(rules, "remaining", forgetful)
     found = exact_distribution(world, drawn(world, BINARY), Rejection(), monkeypatch)
     assert total_variation(found, world.distribution()) > 0.05
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupPolicy
 from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.sampled import Sampled

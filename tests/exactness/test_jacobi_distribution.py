@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance import rejection
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance import exact as rules
+from specviz.acceptance.exact import Rejection
 from specviz.engine.interfaces import Round, TargetPass
 from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import EXTRA, Noise
@@ -91,7 +91,7 @@ def distribution_of(world: Tables, made: type[JacobiWindow], size: int, fill: st
     found, ways, total = torch.zeros((world.vocab,) * world.length, dtype=torch.float64), [[]], 0.0
     while ways:
         fate = Fate(ways.pop(), world.vocab)
-        patch.setattr(rejection, "draw", fate.draw)
+        patch.setattr(rules, "draw", fate.draw)
         patch.setattr(jacobi_window, "draws", fate.draws)
         text = decoded(world, made(size, fill, world.vocab), fate)
         found[text] += fate.weight

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.cost import CostCurve

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.engine.interfaces import Composition, Draft, Proposal
 from specviz.engine.loop import LEVELS, Decoding, Recorder
 from specviz.engine.regions import Regions

@@ -2,7 +2,7 @@
 
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.engine.tree import chain

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.fused_decoder import spans
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.engine.interfaces import Acceptance, Composition, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.methods.medusa.drafter import ParallelDrafter, Product, paths_of

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.engine.interfaces import Proposal
 from specviz.engine.tree import TreeShape, chain, shape_from_counts
 from specviz.methods.traversal.verification import NodeResidual, Traversal

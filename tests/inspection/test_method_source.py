@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.trees.best_first import BestFirst
 from specviz.errors import BadInput
 from specviz.inspection import method_source
@@ -26,7 +26,7 @@ def test_the_text_is_the_real_source_with_its_place():
     found = {one["name"]: one for one in method_source.of("ddtree")}
     assert found["BestFirst.draft"]["text"].splitlines()[1].strip() in inspect.getsource(BestFirst.draft)
     assert found["Match.judge"]["line"] == inspect.getsourcelines(Match.judge)[1]
-    assert found["Match.judge"]["file"] == "specviz/acceptance/match.py"
+    assert found["Match.judge"]["file"] == "specviz/acceptance/exact.py"
 
 
 def test_a_method_that_is_not_known_has_none():

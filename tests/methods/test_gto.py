@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree

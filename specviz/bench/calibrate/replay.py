@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
 from specviz.drafting.trees.retrieved import RootOnly

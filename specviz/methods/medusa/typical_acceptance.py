@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specviz.acceptance.match import Match, TargetTokens, statuses
+from specviz.acceptance.exact import Match, TargetTokens, statuses
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.verdicts import TypicalAcceptanceNote, TypicalPosition

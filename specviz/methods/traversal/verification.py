@@ -24,8 +24,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from specviz.acceptance.match import Match, statuses
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Match, Rejection, statuses
 from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.bench.calibrate.depth import GrownPosition, TreeCollector, positions_of, table, tau
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.runtimes import feature_levels
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic

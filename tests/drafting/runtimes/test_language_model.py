@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.drafting.levels import ChainLevels
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SessionModel
 from specviz.drafting.trees.sampled import Sampled

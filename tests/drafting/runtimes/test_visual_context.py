@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.visual_context import AllRows, Layout, TextAlone, spans

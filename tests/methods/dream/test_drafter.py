@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Composition, SingleDrafter

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.best_first import ranked
 from specviz.engine.interfaces import Composition, SingleDrafter

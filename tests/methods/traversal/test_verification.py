@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Rejection
 from specviz.engine.interfaces import Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree

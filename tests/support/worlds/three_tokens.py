@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance import rejection
+from specviz.acceptance import exact as rules
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Acceptance, Composition, Context, Draft, Pick, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
@@ -174,7 +174,7 @@ def exact_rounds(
         distributions.append(distribution / distribution.sum())
         return 0
 
-    for module in (rejection, verification):
+    for module in (rules, verification):
         monkeypatch.setattr(module, "draw", noted)
     found = []
     for generator, draft in drafts:

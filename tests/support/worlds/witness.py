@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from specviz.acceptance.match import Match
+from specviz.acceptance.exact import Match
 from specviz.drafting.levels import Levels
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Composition, Context, SingleDrafter

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
+from specviz.acceptance.exact import Match, Rejection
 from specviz.engine.interfaces import Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
