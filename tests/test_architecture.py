@@ -62,7 +62,7 @@ BUDGETS = {
     "interop": 19_983,
     "methods": 47_125,
     "models": 44_507,
-    "pipeline": 7_217,
+    "pipeline": 7_137,
     "specviz": 1_532,
     "targets": 15_764,
     "trace": 13_993,

@@ -1,23 +1,35 @@
-"""Prepared requests: the models of a request, loaded and checked. Each modality's module has a ``prepare`` function."""
+"""Prepared requests: the models of a request, loaded and checked.
+
+A text request, for a causal language model, is prepared here; :mod:`specviz.pipeline.image` and
+:mod:`specviz.pipeline.vision_language` prepare the others.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from specviz.engine.cost import RunCosts
+from specviz.drafting.runtimes.language_model import DraftModel
+from specviz.engine.cost import CostCurve, RunCosts
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding, Recorder, written
+from specviz.engine.regions import FOLDER
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop
-from specviz.errors import BadInput
-from specviz.methods.registry import Method, MethodResources, get
-from specviz.models.cost_curves import ModelCosts
-from specviz.models.heads.heads import is_shipped
-from specviz.models.hub.cache_dir import Progress, no_progress
-from specviz.pipeline.request import Memory, Request, RunMemory
+from specviz.errors import BadInput, ContextFull
+from specviz.methods.easyspec.layer_parallel import GroupedModel, grouped_model
+from specviz.methods.polybasic.intermediate import IntermediateModel
+from specviz.methods.registry import Method, MethodResources, TextResources, get
+from specviz.models.cost_curves import ModelCosts, target_costs
+from specviz.models.heads.heads import draft_model, drafting_heads, is_shipped, several_models
+from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel
+from specviz.models.hub.cache_dir import Progress, cache_folder, no_progress
+from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.pipeline.request import Memory, Request, RunMemory, refuse_unused
+from specviz.targets.hybrid import CausalTarget, causal_target
 from specviz.trace.schema import Step
 
 
@@ -141,3 +153,67 @@ class Prepared(Inputs):
 def no_draft(method: Method) -> BadInput:
     """Return the error for a request with a draft model that the method does not use."""
     return BadInput(f"{method.title} takes no draft, because the method drafts without a second model; leave draft out.")
+
+
+@dataclass(kw_only=True)
+class LanguageModelResources(TextResources):
+    """Resources of a text run, with the user's drafters or by default the shipped ones."""
+
+    target: CausalTarget
+    loaded: LoadedText
+    progress: Progress
+
+    def drafter_weights(self, kind: str) -> Any:
+        return drafting_heads(kind, self.draft_name, self.loaded, self.target, self.progress)
+
+    def draft_model(self) -> DraftModel:
+        return draft_model(self.draft_name, self.loaded, self.target, self.progress)
+
+    def draft_models(self) -> dict[str, DraftModel]:
+        return several_models(self.draft_name or "", self.loaded, self.target, self.progress)
+
+    def intermediate(self, kind: str) -> IntermediateModel:
+        return intermediate_model(IntermediateModel, kind, self.draft_name, self.loaded, self.target, self.progress)
+
+    def grouped(self, kind: str, group: int) -> GroupedModel:
+        name, model, warnings = layer_parallel(kind, group, self.draft_name, self.loaded, self.target, self.progress)
+        return grouped_model(name, model, self.target, group, warnings)
+
+    def cost_curve_of(self, draft: Target) -> CostCurve:
+        return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()
+
+
+def prepare_text(inputs: Inputs) -> Prepared:
+    """Load the target and check the text request, a chat message or raw text. Raises SpecvizError if the request cannot run."""
+    request, progress = inputs.request, inputs.progress
+    if request.image is not None:
+        raise BadInput(
+            f"{request.target} does not read pictures. Leave the picture out, or choose a vision-language model like scenes-vlm."
+        )
+    refuse_unused(request, {"guidance": "only image models use guidance"})
+    loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
+    os.environ.setdefault(FOLDER, str(cache_folder() / "compiled"))
+    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
+    if decoder := getattr(target, "decoder", None):
+        decoder.regions.progress = progress
+    text = loaded.text
+    ids = text.encode(request.prompt, request.raw)
+    if len(ids) + request.max_new_tokens > target.context_length:
+        raise ContextFull(
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new tokens, this exceeds the "
+            f"{target.context_length}-token context of {loaded.name}. Shorten the prompt or request fewer tokens."
+        )
+    costs = target_costs(target, progress)
+    return Prepared(
+        **vars(inputs),
+        loaded=loaded,
+        target=target,
+        text=text,
+        prompt_ids=ids,
+        resources=LanguageModelResources(
+            **inputs.resource_fields(target, costs, repr((loaded.name, ids)).encode()), loaded=loaded
+        ),
+        budget=request.max_new_tokens,
+        run_fields={"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash},
+        costs=costs,
+    )

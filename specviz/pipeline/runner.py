@@ -28,8 +28,8 @@ from specviz.models.hub.cache_dir import no_progress
 from specviz.models.hub.hub import revisions
 from specviz.models.hub.prepare import modality_of
 from specviz.models.room import second_models
-from specviz.pipeline import image, text, vision_language
-from specviz.pipeline.prepared import Inputs, Prepared, Progress, no_draft
+from specviz.pipeline import image, vision_language
+from specviz.pipeline.prepared import Inputs, Prepared, Progress, no_draft, prepare_text
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.collect import collect
 from specviz.trace.metrics import summarise
@@ -39,7 +39,7 @@ from specviz.version import __version__
 Event = Run | Step | End
 FAULTS = frozenset({"error", "out_of_memory"})
 _MODALITIES: dict[str, tuple[str, Callable[[Inputs], Prepared]]] = {
-    "text": ("text", text.prepare),
+    "text": ("text", prepare_text),
     "image": ("images", image.prepare),
     "vision_language": ("pictures and text", vision_language.prepare),
 }
