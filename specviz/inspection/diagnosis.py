@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.figures.theme import number
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage

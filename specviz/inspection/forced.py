@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill, FillRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.networks.parallel_net import ParallelNet
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, pictured
 from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.block_fill import BlockFill
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
 

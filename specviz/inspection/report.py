@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.eagle_head import EagleHead
+from specviz.drafting.networks.eagle_head import EagleHead, PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelNet
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS
 from specviz.engine.stop import heed
 from specviz.errors import ModelUnavailable

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.decoder_layer import Layout, Product, plain
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.network import Network
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.engine.stop import heed
 from specviz.errors import ModelUnavailable
 from specviz.models.device import cpu_has_bfloat16

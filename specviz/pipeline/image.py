@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner

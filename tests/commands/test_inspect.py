@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.__main__ import main
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.head_writer import write_head
 from tests.support.referee.filled import weight
 from tests.support.tiny.published_heads import parallel_tensors, saved

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventions
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp

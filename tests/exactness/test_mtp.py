@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.hybrid import HybridTarget, causal_target

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.inspection.diagnosis import advice, judge
 from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.passages import Passage

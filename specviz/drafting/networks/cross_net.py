@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from specviz.drafting.networks.decoder_layer import DecoderLayer, KeyValues, LayerCaches, Layout, plain, projections, unit
 from specviz.drafting.networks.decoder_layer import attend as attend_cached
-from specviz.drafting.networks.eagle_head import EagleConfig, Layer, Norm, attend
+from specviz.drafting.networks.eagle_head import EagleConfig, Layer, Norm
 from specviz.drafting.networks.network import Network
 
 NOTHING = 1
@@ -294,3 +294,27 @@ def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     shared = keys.repeat_interleave(queries.shape[1] // len(keys), dim=0)
     scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * queries.shape[-1] ** -0.5
     return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
+
+
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor, own: list[tuple[Tensor, Tensor]] | None = None
+) -> Tensor:
+    """Return the grouped-query attention output [row, head * size] of queries [row, head, size] over keys and values [column, kv,
+    size].
+
+    ``hidden_from``: bool [row, column], True where the column is masked for the row. ``own``: further keys and values, one pair
+    [row, kv, size] per earlier draft step; each row attends only to its own.
+    """
+    rows, heads, size = queries.shape
+    groups = keys.shape[1]
+    shaped = queries.view(rows, groups, heads // groups, size)
+    grouped_queries = shaped.permute(1, 2, 0, 3).reshape(groups, -1, size) * size**-0.5
+    scores = (grouped_queries @ keys.permute(1, 2, 0)).view(groups, -1, rows, len(keys))
+    scores = scores.masked_fill(hidden_from, float("-inf"))
+    own_scores = [torch.einsum("rkgs,rks->kgr", shaped, key)[..., None] * size**-0.5 for key, _ in own or ()]
+    weights = torch.cat((scores, *own_scores), dim=-1).softmax(-1)
+    attended = weights[..., : len(keys)].reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
+    attended = attended.view(groups, -1, rows, size)
+    for place, (_, value) in enumerate(own or ()):
+        attended = attended + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
+    return attended.permute(2, 0, 1, 3).reshape(rows, heads * size)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.block_net import BlockNet
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.drafting.runtimes.block_drafter import BlockDrafter, BlockLevels
 from specviz.engine.cached import cached
 from specviz.engine.cost import CONTEXT

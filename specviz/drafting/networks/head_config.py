@@ -1,7 +1,7 @@
 """Sizes of a feature draft head (EAGLE's family), and the conventions in which heads of the same shape differ.
 
 Conventions, such as where a norm is applied or which hidden states are read, often leave no trace in the tensors. They are data
-here, so the same weights can be run under other conventions. :mod:`specviz.drafting.networks.published_eagle_head` runs the head.
+here, so the same weights can be run under other conventions. :mod:`specviz.drafting.networks.eagle_head` runs the head.
 
 Axis names: ``row``, ``hidden``, ``vocab``, ``rate``.
 """

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.drafting.runtimes.feature_levels import PIECE, TOGETHER, EagerLevels, FeatureLevels, FixedLevels, LevelsDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.stop import chunks

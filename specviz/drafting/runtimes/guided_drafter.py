@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, HeadCache
+from specviz.drafting.networks.eagle_head import EagleRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 
 TWO = 2

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.levels import Levels
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import FeatureLevels
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConventions
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.paths import ASSETS
 

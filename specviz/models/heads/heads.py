@@ -17,12 +17,11 @@ from specviz.drafting.memory import ngram_model
 from specviz.drafting.networks.block_fill import BlockFill
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.cross_net import CrossNet
-from specviz.drafting.networks.eagle_head import EagleHead
+from specviz.drafting.networks.eagle_head import EagleHead, PublishedEagleHead
 from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.parallel_net import ParallelNet
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.networks.recurrent_net import RecurrentNet
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights

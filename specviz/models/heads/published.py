@@ -18,9 +18,9 @@ from transformers import AutoConfig
 
 from specviz.drafting.networks.block_fill import MARKOV, BlockFill, FillConfig
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig, HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.hub.published import (
     HARMLESS,

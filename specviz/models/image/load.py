@@ -18,9 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoTokenizer, ChameleonForConditionalGeneration, JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafting.networks.eagle_head import EagleHead
+from specviz.drafting.networks.eagle_head import EagleHead, PublishedEagleHead
 from specviz.drafting.networks.latent_samplers import LatentSamplers
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.cache import exclusive_loading, load_once

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, Fit, Repository, layout_of

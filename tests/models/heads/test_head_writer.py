@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specviz.__main__ import main
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.published import read

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.networks.eagle_head import EagleHead
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleHead, EagleRuntime
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.heads import heads
 from specviz.targets.text import TextTarget

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.decoder_layer import plain
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import SpecvizError
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Repository, layout_of, open_repository

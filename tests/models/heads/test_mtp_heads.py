@@ -11,7 +11,7 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from specviz.drafting.networks.decoder_layer import ExpertLayer, plain
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, drafting, layout_of, open_repository

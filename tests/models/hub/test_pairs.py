@@ -21,8 +21,8 @@ from specviz.__main__ import main
 from specviz.commands.console import parser
 from specviz.drafting.networks.block_fill import FillConfig
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
 from specviz.models.heads.head_writer import write_head
 from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from tests.support.referee.filled import weight

@@ -13,7 +13,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration, Pre
 from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.image import LoadedAnole

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput, ModelUnavailable

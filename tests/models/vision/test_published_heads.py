@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import PublishedEagleHead
+from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.models.heads.published import read
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.filled import uniform

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.block_fill import BlockFill, FillConfig
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.inspection.passages import Passage
 from specviz.models.hub.published import Fit
 from tests.support.referee.filled import uniform, weight

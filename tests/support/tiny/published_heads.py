@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafting.networks.published_eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.decoder_layer import below, decoder_layer, norm
 from tests.support.tiny.text import tiny_llama

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.networks.published_eagle_head import EagleRuntime
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding, Recorder
 from specviz.engine.sampling import Noise, Warp

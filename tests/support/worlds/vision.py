@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.cross_net import CrossConfig, CrossNet, CrossRuntime
-from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead, attend
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet, CrossRuntime, attend
+from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.runtimes.visual_context import Layout
