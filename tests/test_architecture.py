@@ -60,7 +60,7 @@ BUDGETS = {
     "figures": 10_243,
     "inspection": 7_707,
     "interop": 19_983,
-    "methods": 47_125,
+    "methods": 47_097,
     "models": 44_418,
     "pipeline": 7_137,
     "specviz": 1_532,

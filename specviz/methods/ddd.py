@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from specviz.errors import BadInput
-from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
+from specviz.methods.eagle2 import NODES, WIDTH, tree_costs
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note

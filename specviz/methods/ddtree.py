@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.eagle2 import tree_costs
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts
 
 

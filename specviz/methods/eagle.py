@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import acceptance_of, tree_costs
+from specviz.methods.eagle2 import acceptance_of, tree_costs
 from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, choice, parts, published_tree
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import EagleTree, eagle_heads, tree_depth
+from specviz.methods.eagle2 import EagleTree, eagle_heads, tree_depth
 from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, parts
 
 

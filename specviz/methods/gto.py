@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import TreeSize, dynamic_tree
+from specviz.methods.eagle2 import TreeSize, dynamic_tree
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, number, parts, switch
 from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import acceptance_of
+from specviz.methods.eagle2 import acceptance_of
 from specviz.methods.registry import TOKEN_EXACT, Card, VisionLanguageResources, choice, number, parts
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.methods.dynamic_tree import TreeSize, dynamic_tree, tree_costs
+from specviz.methods.eagle2 import TreeSize, dynamic_tree, tree_costs
 from specviz.methods.registry import RELAXED, Card, ImageResources, MethodResources, choice, number, parts, published_tree
 
 TREES = {"57": "lantern_57", "25": "eagle", "12": "lantern_12", "chain": "chain"}

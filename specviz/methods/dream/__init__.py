@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import TreeSize, limited_tree
+from specviz.methods.eagle2 import TreeSize, limited_tree
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, number, parts, switch
 
 

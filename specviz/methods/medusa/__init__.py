@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.eagle2 import tree_costs
 from specviz.methods.registry import RELAXED, Card, MethodResources, choice, number, parts, published_tree
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.methods.dynamic_tree import TreeSize, limited_tree
+from specviz.methods.eagle2 import TreeSize, limited_tree
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, number, parts, switch
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specviz.methods.dynamic_tree import tree_costs
+from specviz.methods.eagle2 import tree_costs
 from specviz.methods.registry import TOKEN_EXACT, Card, MethodResources, choice, get, number, parts
 from specviz.methods.suffix_decoding import REMEMBERED, output_store
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.methods.dynamic_tree import acceptance_of
+from specviz.methods.eagle2 import acceptance_of
 from specviz.methods.registry import IN_DISTRIBUTION, Card, MethodResources, choice, number, parts
 
 
