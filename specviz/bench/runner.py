@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import contention, costs, lengths, load, overheads, page, suites
+from specviz.bench import contention, costs, lengths, load, overheads, page, recognition, suites
 from specviz.bench.kit import COMMON, Bencher, in_own_thread
 from specviz.bench.report import Report
 from specviz.errors import BadInput
@@ -42,6 +42,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "length": (lengths.run_length,),
     "text": (suites.SUITES["all"][0].run,),
     "all": (suites.run_all,),
+    "recognition": (recognition.run,),
     "costs": (costs.run,),
     "contention": (contention.run,),
     "load": (load.load,),

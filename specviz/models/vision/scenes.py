@@ -1,18 +1,21 @@
 """The shipped small vision-language model: chat template, special tokens, loader, and warnings.
 
-The model also answers questions beyond its training, so such questions and pictures get a warning.
+The model says so where a picture shows nothing that it knows. Such pictures, and words beyond its training, get a warning.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 from tokenizers import Tokenizer
+from torch import Tensor
 from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast
 
 from specviz.models.cache import exclusive_loading
@@ -32,6 +35,8 @@ TEMPLATE = (
     "{% else %}<|assistant|>{{ message['content'] }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+NOTHING_KNOWN = "I see nothing that I know."
+"""Beginning of the description of a picture without known things."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -54,6 +59,11 @@ def load(path: Path) -> tuple[Any, PreTrainedTokenizerFast]:
     return packed.model.eval().requires_grad_(False), tokenizer_from(packed.tokenizer.to_str())
 
 
+def admits(answer: str) -> bool:
+    """Whether an answer says that the picture shows nothing known."""
+    return answer.lstrip().startswith(NOTHING_KNOWN.rstrip("."))
+
+
 def unknown_words(tokenizer: Any, question: str) -> list[str]:
     """Return the distinct words of a question that are not single tokens, and so were rare in training."""
 
@@ -73,11 +83,28 @@ def _digest(picture: Image.Image) -> str:
     return hashlib.sha256(repr(picture.size).encode() + picture.convert("RGB").tobytes()).hexdigest()
 
 
-def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
-    """Return warnings about a picture outside the example scenes, and about unknown words in the question."""
+@torch.inference_mode()
+def finds_nothing(model: Any, tokenizer: Any, prompt: Sequence[int], visual: Sequence[Tensor] | Tensor) -> bool:
+    """Whether the greedy answer begins with ``NOTHING_KNOWN``: one pass over the prompt and this sentence.
+
+    ``visual``: visual tokens [visual, hidden] of each picture.
+    """
+    sentence = tokenizer.encode(NOTHING_KNOWN, add_special_tokens=False)
+    ids = torch.tensor([[*prompt, *sentence]], device=model.device)
+    logits = model(input_ids=ids, image_hidden_states=torch.stack(list(visual))).logits[0, len(prompt) - 1 : -1]
+    return bool(logits.argmax(-1).tolist() == sentence)
+
+
+def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image, nothing: bool = False) -> tuple[str, ...]:
+    """Return warnings about a picture outside the example scenes, and about unknown words in the question.
+
+    ``nothing``: whether the model finds nothing that it knows.
+    """
     warnings = []
-    if _digest(picture) not in _examples():
-        warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
+    if nothing:
+        warnings.append(f"{model} finds nothing in the picture that it knows, and says so: it knows emoji and plain shapes only.")
+    elif _digest(picture) not in _examples():
+        warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, it leaves out or invents.")
     if unknown := unknown_words(tokenizer, question):
         warnings.append(f"{model} learned no question with {quoted(unknown)}, and answers a different one.")
     return tuple(warnings)

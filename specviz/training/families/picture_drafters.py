@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -35,9 +35,9 @@ from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Job, Schedule
 from specviz.training.families import scenes, small_draft
 from specviz.training.families.feature import FeatureTraining, regression, sample, sampled_starts, shape_of, start, unroll
-from specviz.training.families.scenes import FRESH, held_out
+from specviz.training.families.scenes_render import Renderer
 from specviz.training.families.scenes_vlm import Learner, answers
-from specviz.training.families.scenes_words import Writer, exchanges
+from specviz.training.families.scenes_words import Exchange, Writer, exchanges
 from specviz.training.families.small_draft import TokenTraining
 from specviz.training.features import LARGEST, DialogueFeatures
 from specviz.training.registry import WEIGHTS
@@ -64,10 +64,16 @@ class PictureDialogues(NamedTuple):
         return np.flatnonzero(training).tolist(), np.flatnonzero(~training).tolist()
 
 
-def scene_of(number: int) -> scenes.Scene:
-    """Return the scene ``number``."""
+def scene_of(number: int) -> tuple[np.ndarray, list[Exchange]]:
+    """Return the picture of scene ``number``, uint8 [row, column, 3], and what is said about it."""
     training = number < SCENES - HELD_OUT_SCENES
-    return scenes.compose(_SEEDS_FROM + number) if training else held_out(FRESH, 5000 + number)
+    scene, paint = scenes.compose(_SEEDS_FROM + number) if training else scenes.held_out(5000 + number)
+    return _renderer().seeded(number).draw(scenes.stacked([paint]))[0].numpy(), exchanges(scene, QUESTIONS)
+
+
+@cache
+def _renderer() -> Renderer:
+    return Renderer(torch.device("cpu"))
 
 
 def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
@@ -87,9 +93,9 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
     spoken, about = list[data.Dialogue](), list[int]()
     for begin in range(0, SCENES, _AT_A_TIME):
         chosen = [scene_of(number) for number in range(begin, min(SCENES, begin + _AT_A_TIME))]
-        visual = learner.tokens_of(chosen)
+        visual = learner.tokens_of([picture for picture, _ in chosen])
         warm = 0.0 if begin >= SCENES - HELD_OUT_SCENES else _WARM_EVERY[begin // _AT_A_TIME % len(_WARM_EVERY)]
-        asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, QUESTIONS)]
+        asked = [(place, exchange) for place, (_, about) in enumerate(chosen) for exchange in about]
         for long in (True, False):
             part = [(place, writer.ids(one.question)) for place, one in asked if (one.kind == "describe") == long]
             places, questions = [place for place, _ in part], [ids for _, ids in part]
@@ -151,7 +157,7 @@ class PictureStore:
         """Return a dialogue in the drafter's view, with features from a target pass."""
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
-            visual = self._learner.tokens_of([scene_of(int(self.spoken.scene[number]))])[0]
+            visual = self._learner.tokens_of([scene_of(int(self.spoken.scene[number]))[0]])[0]
         pictured, picture = len(visual), slice(1, 1 + len(visual))
         ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
         tokens, places = torch.tensor(ids, device=self.device), torch.arange(len(ids), device=self.device)

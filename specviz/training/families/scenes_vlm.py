@@ -8,8 +8,11 @@ Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question 
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +20,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import (
     LlamaConfig,
     SmolVLMConfig,
@@ -24,26 +28,30 @@ from transformers import (
     SmolVLMVisionConfig,
 )
 
-from specviz.models.device import choose_device
-from specviz.models.hub.packed_model import write_model
+from specviz.models.device import choose_device, cores
+from specviz.models.hub.packed_model import named, shipped_file, write_model
 from specviz.models.text.text import tokenizer_hash
-from specviz.models.vision.scenes import END, SPECIAL, USER
+from specviz.models.vision.scenes import END, SPECIAL, USER, admits, load
 from specviz.training import decoding, driver, parallel
 from specviz.training.decoding import Request
 from specviz.training.driver import Job, Schedule, Step, TrainState
-from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, Scene, draw, held_out
+from specviz.training.families import scenes
+from specviz.training.families.scenes_render import Renderer
 from specviz.training.families.scenes_words import (
     HEADS,
     IGNORED,
     KINDS,
+    LESSONS,
     Batch,
     Exchange,
     Writer,
-    batch_of,
-    batches,
     exchanges,
+    padded,
+    pages,
+    patches_of,
     train_tokenizer,
 )
+from specviz.training.registry import WEIGHTS
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
@@ -103,9 +111,9 @@ class Learner(nn.Module):
         features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
         return torch.stack(list(features))
 
-    def tokens_of(self, chosen: Sequence[Scene]) -> Tensor:
-        """Return the visual tokens [scene, visual, hidden] of ``chosen`` scenes."""
-        return self.visual_tokens(torch.from_numpy(np.stack([draw(scene) for scene in chosen])).to(self.model.device))
+    def tokens_of(self, pictures: Sequence[np.ndarray]) -> Tensor:
+        """Return the visual tokens [picture, visual, hidden] of ``pictures``, uint8 [row, column, 3] each."""
+        return self.visual_tokens(torch.from_numpy(np.stack(pictures)).to(self.model.device))
 
     def patch_loss(self, visual: Tensor, batch: Batch) -> Tensor:
         """Return the sum of the cross-entropies of the dense labels, each a weighted mean over patches."""
@@ -120,7 +128,8 @@ class Learner(nn.Module):
         words = self.names[batch.patches["kind"]]
         named = words != IGNORED
         states = self.model.model.text_model.norm(visual[named])
-        return total + _NAMED * F.cross_entropy(self.model.lm_head(states).float(), words[named])
+        lost = F.cross_entropy(self.model.lm_head(states).float(), words[named], reduction="sum")
+        return total + _NAMED * lost / named.sum().clamp_min(1)
 
     def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
         """Return the weighted sum of the cross-entropies of descriptions, of short answers, and of answers without a picture.
@@ -131,7 +140,7 @@ class Learner(nn.Module):
         cut = batch.long.shape[1]
         total = LONG * self._cross_entropy(hidden[:, :cut], batch.long_labels)
         total = total + SHORT * self._cross_entropy(hidden[:, cut:], batch.short_labels.flatten(1))
-        if batch.read is None or batch.read_labels is None:
+        if not len(batch.read):
             return total
         return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
 
@@ -196,16 +205,12 @@ class GradedAnswer(NamedTuple):
         return re.split("[.?] ", reply.rstrip("."))[-1] + "." == truth
 
 
-def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[GradedAnswer]:
-    """Return graded answers to questions about the held-out scenes ``numbers`` of a kind."""
-    writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
-    asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)[1:]]
-    with torch.no_grad():
-        visual = learner.tokens_of(chosen)[[place for place, _ in asked]]
-    ids = [writer.ids(exchange.question) for _, exchange in asked]
-    rows = answers(learner, visual, ids, writer, _ANSWER)
+def graded(learner: Learner, tokenizer: Any, asked: Sequence[Exchange], visual: Tensor) -> list[GradedAnswer]:
+    """Return graded answers to the questions ``asked``; ``visual`` as in :func:`answers`."""
+    writer = Writer(tokenizer)
+    rows = answers(learner, visual, [writer.ids(exchange.question) for exchange in asked], writer, _ANSWER)
     texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False).removesuffix(END) for row in rows]
-    return [GradedAnswer(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
+    return [GradedAnswer(exchange, text) for exchange, text in zip(asked, texts, strict=True)]
 
 
 def metrics(answered: Sequence[GradedAnswer]) -> dict[str, float]:
@@ -219,26 +224,88 @@ SPEAKING = "speaking"
 MEASURED = 80
 QUESTIONS = 6
 """Questions per scene."""
-
-
 TEACHER, SLOWER = 0.25, 0.25
 """Second stage: weight of the dense labels, and factor on the learning rate of vision, since gradients from language are mostly
 noise at first."""
-READING = 4
-"""Text-only pages about other scenes, per scene."""
+READING, READ_ON = 4, 0.5
+"""Text-only pages about other scenes, per scene: for a new model, and for one that can read and is not to forget it."""
+DATA = "scenes from seeds; emoji art of Noto (Apache-2.0), Twemoji (CC-BY 4.0) and Fluent Emoji (MIT)"
+
+
+Arrays = dict[str, Any]
+"""Scenes as arrays: fields of :class:`Batch` by name, and ``paint``, with scenes stacked."""
+
+
+@dataclass(eq=False)
+class Lessons(IterableDataset[list[Arrays]]):
+    """Endless updates of ``size`` scenes in parts of ``part`` scenes of similar length, from seed ``start`` on.
+
+    ``questions``: about each scene. ``reading``: text-only pages about other scenes, per scene. Worker processes share the seeds;
+    numpy arrays travel between them without file descriptors.
+    """
+
+    writer: Writer
+    grid: int
+    size: int
+    part: int
+    questions: int
+    reading: float
+    start: int
+
+    def __iter__(self) -> Iterator[list[Arrays]]:
+        worker = get_worker_info()
+        for update in itertools.count(worker.id if worker else 0, worker.num_workers if worker else 1):
+            first = self.start + update * self.size
+            # Sorted by the number of things before the parts are cut, which saves padding.
+            seeds = sorted(range(first, first + self.size), key=lambda seed: len(scenes.compose(seed)[0].things))
+            yield [self.arrays(seeds[place : place + self.part]) for place in range(0, self.size, self.part)]
+
+    def arrays(self, seeds: Sequence[int]) -> Arrays:
+        """Return the scenes of ``seeds``."""
+        made, writer, questions = [scenes.compose(seed) for seed in seeds], self.writer, self.questions
+        rows, empty = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene, _ in made], ([writer.end], [IGNORED])
+        long, long_labels = padded([row[0] for row in rows], writer.end)
+        asked = padded([part for row in rows for part in (row[1:] + [empty] * questions)[:questions]], writer.end)
+        short, short_labels = (part.view(len(made), questions, -1) for part in asked)
+        others = [scenes.READ_FROM + READING * seed + place for place in range(READING) for seed in seeds]
+        others = others[: int(self.reading * len(seeds))]
+        unseen = [scene for scene, _ in map(scenes.compose, others) if scene.things]
+        read, read_labels = pages(unseen, writer, questions) if unseen else (long[:0], long[:0])
+        words = {
+            "long": long, "long_labels": long_labels, "short": short, "short_labels": short_labels, "read": read,
+            "read_labels": read_labels,
+        }  # fmt: skip
+        patches = [patches_of(scene, self.grid) for scene, _ in made]
+        return {
+            **{name: value.numpy().astype(np.int16) for name, value in words.items()},
+            "patches": {name: np.stack([one[name] for one in patches]) for name in HEADS},
+            "paint": scenes.stacked([paint for _, paint in made]),
+        }
+
+
+def batch_of(arrays: Arrays, renderer: Renderer) -> Batch:
+    """Return scenes as a batch on the renderer's device, with the pictures drawn."""
+    put = lambda value: torch.from_numpy(value).to(renderer.device)  # noqa: E731
+    pixels = renderer.draw(arrays["paint"])
+    words = {name: put(value).long() for name, value in arrays.items() if isinstance(value, np.ndarray)}
+    return Batch(pixels, {name: put(value) for name, value in arrays["patches"].items()}, **words)
 
 
 class ScenesTraining(TrainState):
-    """Training on scenes: first vision, then vision and language."""
+    """Training on scenes: first vision, then vision and language. Worker processes compose, the device draws.
+
+    ``reading``: text-only pages per scene in the second stage.
+    """
 
     unit = "scenes"
     prefix = "model."
-    second = (SPEAKING, 0.25)
+    second = (SPEAKING, 0.62)
 
-    def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule) -> None:
-        self.learner, self.tokenizer = learner, tokenizer
+    def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule, reading: float = READING) -> None:
+        self.learner, self.tokenizer, self.reading = learner, tokenizer, reading
+        self.renderer = Renderer(learner.model.device)
         super().__init__(settings, learner.trained_parameters(False), weights=dict(learner.named_parameters()))
-        self.part = 1  # each ``Batch`` is one pass
+        self.part = 1  # each part of an update is one pass
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
         """Give embedding tables three axes, so that Adam updates them, and make the patch embedding a matrix."""
@@ -248,10 +315,23 @@ class ScenesTraining(TrainState):
 
     def begin(self) -> None:
         """Start a stream of new scenes. Seeds continue from the number of scenes seen, ``progress.tokens``."""
-        settings = self.settings
-        size, questions, reading = (settings.later, QUESTIONS, READING) if self.in_second_stage else (settings.batch, 1, 0)
-        first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)
-        self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
+        settings, first = self.settings, self.progress.tokens
+        size, questions, reading = settings.batch, 1, 0.0
+        if self.in_second_stage:
+            size, questions, reading = settings.later or size, QUESTIONS, self.reading
+        part, writer = settings.part or -(-size // settings.workers), Writer(self.tokenizer)
+        made = Lessons(writer, self.learner.grid, size, part, questions, reading, first)
+        workers = 0 if self.device.type == "cpu" else min(cores(), 4)
+        self.stream = self._drawn(DataLoader(made, None, num_workers=workers, collate_fn=list))
+
+    def _drawn(self, made: Iterable[list[Arrays]]) -> Iterator[list[Batch]]:
+        """Yield updates as batches. A thread draws one while the one before is learned from."""
+        updates = ([batch_of(part, self.renderer) for part in parts] for parts in made)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, updates)
+            while True:
+                ready, waiting = waiting.result(), pool.submit(next, updates)
+                yield ready
 
     def enter(self, stage: str) -> None:
         """Begin the stage with a new optimizer and new batches."""
@@ -264,44 +344,60 @@ class ScenesTraining(TrainState):
         """Return loss and gradients, averaged over ``parts``."""
 
         def loss(some: Sequence[Batch]) -> Tensor:
-            part = some[0].to(self.device)
-            visual = self.learner.visual_tokens(part.pixels)
-            total = self.learner.patch_loss(visual, part)
+            visual = self.learner.visual_tokens(some[0].pixels)
+            total = self.learner.patch_loss(visual, some[0])
             if self.in_second_stage:
-                total = TEACHER * total + self.learner.word_loss(visual, part)
+                total = TEACHER * total + self.learner.word_loss(visual, some[0])
             return total / len(parts)
 
         return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
 
     @torch.no_grad()
-    def measure(self) -> dict[str, float]:
-        """Return the accuracy on non-empty patches of held-out scenes and, in the second stage, of answers."""
-        learner, numbers = self.learner, range(self.settings.measured)
-        scenes = [held_out(FRESH, number) for number in numbers]
-        batch = batch_of(scenes, Writer(self.tokenizer), learner.grid, 1).to(self.device)
-        visual, shows = learner.visual_tokens(batch.pixels), batch.patches["kind"] > 0
-        right = {name: head(visual).argmax(-1) == batch.patches[name] for name, head in learner.patch_heads.items()}
-        found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
-        if self.in_second_stage:
-            with parallel.arithmetic(self.device):
-                found |= metrics(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
-        return found
+    def answers(self, count: int) -> dict[str, float]:
+        """Return the accuracy on non-empty patches of held-out scenes; in the second stage of answers too, and the shares of
+        pictures of which the model says that it knows nothing: rightly and wrongly."""
+        learner, made = self.learner, [scenes.held_out(number) for number in range(count)]
+        paints = scenes.stacked([paint for _, paint in made])
+        visual = learner.visual_tokens(self.renderer.seeded(0).draw(paints))
+        labels = [patches_of(scene, learner.grid) for scene, _ in made]
+        shows, found = np.stack([one["kind"] for one in labels]) > 0, dict[str, float]()
+        for name, head in learner.patch_heads.items():
+            right = head(visual).argmax(-1).cpu().numpy() == np.stack([one[name] for one in labels])
+            found[f"patch_{name}"] = float(right[shows].mean())
+        if not self.in_second_stage:
+            return found
+        asked = [(place, one) for place, (scene, _) in enumerate(made) for one in exchanges(scene, 3)]
+        with parallel.arithmetic(self.device):
+            answered = graded(learner, self.tokenizer, [one for _, one in asked], visual[[place for place, _ in asked]])
+        admitted = {True: list[bool](), False: list[bool]()}
+        for (place, exchange), one in zip(asked, answered, strict=True):
+            if exchange.kind == "describe":
+                admitted[not made[place][0].things].append(admits(one.reply))
+        found |= {"admitted": float(np.mean(admitted[True])), "admitted_wrongly": float(np.mean(admitted[False]))}
+        return found | metrics([one for one in answered if one.exchange.kind != "describe"])
 
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Return the accuracy of answers about each kind of held-out scenes."""
-        kinds, numbers = (FRESH, COMBINATIONS, UNSEEN_DRAWINGS), range(1000, 1000 + MEASURED)
-        return {kind: metrics(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
+    def measure(self) -> dict[str, float]:
+        return self.answers(2 * self.settings.measured)
+
+    def metrics(self) -> dict[str, float]:
+        return self.answers(4 * MEASURED)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out scenes, and write ``assets/weights/scenes_vlm.safetensors``."""
-    device = choose_device(job.device)
-    settings, tokenizer = driver.settings_for(job, device), train_tokenizer()
-    learner = new_model(job.recipe.shape, len(tokenizer)).to(device)
+    """Train a new model, or go on from the weights that the recipe names, measure on held-out scenes, and write the weights."""
+    device, start = choose_device(job.device), job.recipe.shape.get("start")
+    settings, data, reading = driver.settings_for(job, device), DATA, float(READING)
+    torch.manual_seed(0)
+    if start is None:
+        tokenizer = train_tokenizer()
+        learner = new_model(job.recipe.shape, len(tokenizer)).to(device)
+    else:
+        path = shipped_file(WEIGHTS / f"{start}.safetensors")
+        data, reading, (model, tokenizer) = f"{named(path)}, then {DATA}", READ_ON, load(path)
+        learner = Learner(model.train().requires_grad_(True)).to(device)
     learner.learn_names(tokenizer)
-    state = ScenesTraining(learner, tokenizer, settings)
-    data = "scenes from seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
+    state = ScenesTraining(learner, tokenizer, settings, reading)
     driver.run(job, state, data, licence="Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))

@@ -14,9 +14,8 @@ Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
+from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, NOTHING_KNOWN, SPECIAL, USER, tokenizer_from
 from specviz.training.data import IGNORED
 from specviz.training.families import scenes
 from specviz.training.families.scenes import NAMES, REGIONS, SHAPES, Scene, Thing, overlapping
@@ -43,10 +42,10 @@ _DRILLED = {"where": 0.2, "count": 0.15, "there": 0.15, "side": 0.2, "next": 0.3
 """Frequencies of kinds of questions in a drill."""
 _BEGINNING = 3
 """Number of tokens of a look with labels in every conversation: enough to learn when to begin with a look."""
+_ABSENT = 0.08
+"""Share of questions about a thing that is not there."""
 _DRILLS = 0.7
 """Share of drills among pages."""
-_UNSEEN_FROM = 1 << 39
-"""First seed of training scenes that are described in text and never drawn."""
 KINDS = (*NAMES, *SHAPES)
 HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
 """Number of classes by dense label; class 0 is an empty patch or no colour."""
@@ -140,7 +139,11 @@ class Speaker:
     def describe(self) -> Exchange:
         """Return the description: number of things, each thing in reading order, relations, and special features."""
         things, names, count = self.things, self.names, len(self.things)
-        ground = f"on a {self.scene.ground} background"
+        question = DESCRIBE[int(self.generator.integers(len(DESCRIBE)))]
+        if not things:
+            known = [self.say("is_ground", colour=self.scene.ground)] if self.scene.ground else []
+            return Exchange("describe", question, " ".join((NOTHING_KNOWN, *known)))
+        ground = f"on {a(self.scene.ground)} background"
         sentences = [self.say("opening", things=many(count, "thing"), ground=ground, verb=is_are(count))]
         for thing in things:
             sentences.append(self.say("thing", what=a(named(thing)), where=at(thing.region), verb=is_are(thing.name)))
@@ -166,15 +169,14 @@ class Speaker:
             largest = self._largest()
             if largest is not None:
                 sentences.append(self.say("is_largest", name=self.names[largest]))
-        question = DESCRIBE[int(self.generator.integers(len(DESCRIBE)))]
         return Exchange("describe", question, " ".join(sentences))
 
     def _largest(self) -> int | None:
-        """Return the index of the thing that is larger than all others by size class; None if there is none, or none with a
-        unique name."""
+        """Return the index of the thing that is clearly larger than all others; None if there is none, or none with a unique
+        name."""
         order = sorted(range(len(self.things)), key=lambda place: -self.things[place].pixels)
         first, second = (self.things[place] for place in order[:2])
-        return order[0] if first.size != second.size and self.names[order[0]] else None
+        return order[0] if first.pixels > 1.2 * second.pixels and self.names[order[0]] else None
 
     def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
         """Return up to ``count`` distinct questions, of random kinds by ``weights``. Some lack capitals and punctuation."""
@@ -196,15 +198,21 @@ class Speaker:
 
     def look(self) -> str:
         """Return the look: every thing in reading order. The place comes first, so the name's hidden state can include it."""
+        if not self.things:
+            return NOTHING_KNOWN
         listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.things]
         return capital(" and ".join([part for part in (", ".join(listed[:-1]), listed[-1]) if part])) + "."
 
-    def what(self) -> Exchange:
-        """Return a question about what is in a region, which may be empty."""
+    def what(self) -> Exchange | None:
+        """Return a question about what is in a region, which may be empty; None about a region with several things."""
         region = int(self.generator.integers(9))
+        if not self.things:
+            return Exchange("what", self.say("what", where=at(region)), NOTHING_KNOWN)
         if self.generator.random() < 0.85:
             region = self._any(self.things).region
         things, slots = [thing for thing in self.things if thing.region == region], {"where": at(region)}
+        if len(things) > 1:
+            return None
         if not things:
             return self._exchange("what", "what", "nothing", **slots)
         slots |= {"verb": is_are(things[0].name), "what": a(named(things[0]))}
@@ -214,8 +222,20 @@ class Speaker:
         """Return the index of a random thing with a unique name, or None."""
         return int(self.generator.choice(self.known)) if self.known else None
 
+    def _absent(self, kind: str, slot: str = "name", **slots: str) -> Exchange | None:
+        """Return a question about a thing that is not there, named in ``slot``; None for most questions about a picture with
+        known things."""
+        if self.drills or (self.things and self.generator.random() > _ABSENT):
+            return None
+        name = self.some_name(1.0)
+        slots = {"verb": is_are(slots.get("name", name)), slot: name, **slots}
+        answer = self.say("absent", name=name, verb=is_are(name))
+        return None if self.number(name) else Exchange(kind, self.say(kind, **slots), answer)
+
     def where(self) -> Exchange | None:
         """Return a question about the place of a thing."""
+        if absent := self._absent("where"):
+            return absent
         place = self.some_place()
         if place is None:
             return None
@@ -242,13 +262,15 @@ class Speaker:
 
     def some_name(self, absent: float) -> str:
         """Return a random name from the scene or, with probability ``absent``, from all names."""
-        if self.generator.random() < absent:
+        if not self.things or self.generator.random() < absent:
             every = (*NAMES, *SHAPES)
             return every[int(self.generator.integers(len(every)))]
         return self._any(self.things).name
 
-    def colour(self) -> Exchange:
-        """Return a question about the colour of a shape or of the background."""
+    def colour(self) -> Exchange | None:
+        """Return a question about the colour of a shape or of the background, or None."""
+        if not self.things and not self.scene.ground:
+            return None
         shapes = [thing for thing in self.things if thing.is_shape and self.number(thing.name) == 1]
         if not shapes or self.generator.random() < 0.2:
             return self._exchange("colour", "ground", "is_ground", colour=self.scene.ground)
@@ -257,19 +279,25 @@ class Speaker:
 
     def side(self) -> Exchange | None:
         """Return a question about the direction between two things, or None."""
+        either = "left or right of" if self.generator.random() < 0.6 else "above or below"
+        slot, present = ("name", "other")[:: 1 if self.generator.random() < 0.5 else -1]
+        if absent := self._absent("side", slot, either=either, **{present: self.some_name(0.0)}):
+            return absent
         if len(self.known) < 2:
             return None
         first, second = (int(place) for place in self.generator.permutation(self.known)[:2])
         across, down = self.things[second].x - self.things[first].x, self.things[second].y - self.things[first].y
-        level = self.generator.random() < 0.6
+        level = either.startswith("left")
         if abs(across if level else down) < _SIDE_BY_SIDE:
             return None
         slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name)}
-        slots |= {"either": "left or right of", "axis": "level"} if level else {"either": "above or below", "axis": "height"}
-        return self._exchange("side", "side", "relation", side=side_of(across, down, level), **slots)
+        slots |= {"either": either, "axis": "level" if level else "height", "side": side_of(across, down, level)}
+        return self._exchange("side", "side", "relation", **slots)
 
     def next(self) -> Exchange | None:
         """Return a question about the thing nearest to another; None unless one is clearly nearest."""
+        if absent := self._absent("next"):
+            return absent
         place = self.some_place()
         if place is None:
             return None
@@ -344,18 +372,13 @@ class Batch:
     long_labels: Tensor
     short: Tensor
     short_labels: Tensor
-    read: Tensor | None = None
-    read_labels: Tensor | None = None
-
-    def to(self, device: torch.device) -> Batch:
-        """Return the batch on ``device``."""
-        fields = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, patches={name: value.to(device) for name, value in self.patches.items()}, **fields)
+    read: Tensor
+    read_labels: Tensor
 
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
     """Train a byte-level BPE tokenizer on text about scenes."""
-    spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
+    spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed)[0], 6))
     texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
     # Names occur often enough to become single tokens.
     names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
@@ -437,24 +460,10 @@ def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
     return {name: value.reshape(-1) for name, value in patches.items()}
 
 
-def _padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
     """Return tokens and labels of ``rows``, padded to int64 [row, token]."""
     tokens, labels = ([torch.tensor(part) for part in parts] for parts in zip(*rows, strict=True))
     return pad_sequence(tokens, True, end), pad_sequence(labels, True, IGNORED)
-
-
-def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int) -> Batch:
-    """Return ``chosen`` scenes as a batch."""
-    conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
-    empty: Row = ([writer.end], [IGNORED])
-    long = _padded([row[0] for row in conversations], writer.end)
-    short = _padded([part for row in conversations for part in (row[1:] + [empty] * questions)[:questions]], writer.end)
-    patches = [patches_of(scene, grid) for scene in chosen]
-    return Batch(
-        torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
-        {name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
-        *long, *(part.view(len(chosen), questions, -1) for part in short),
-    )  # fmt: skip
 
 
 def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
@@ -466,24 +475,4 @@ def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tens
             rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
         else:
             rows.append(writer.page(sorted(speaker.questions(questions, READING), key=lambda exchange: not exchange.look)))
-    return _padded(rows, writer.end)
-
-
-def batches(
-    writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
-) -> Iterator[list[Batch]]:
-    """Yield endless updates of ``size`` scenes, in batches of ``part`` scenes of similar length. Scene numbers begin at
-    ``start``.
-
-    ``reading``: number of text-only pages about other scenes, per scene.
-    """
-    for first in itertools.count(start, size):
-        chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))
-        parts = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
-        if reading:
-            others = (scenes.compose(_UNSEEN_FROM + reading * first + place) for place in range(reading * size))
-            unseen, cut = sorted(others, key=lambda scene: len(scene.things)), -(-reading * size // len(parts))
-            for place, batch in enumerate(parts):
-                read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
-                parts[place] = replace(batch, read=read, read_labels=labels)
-        yield parts
+    return padded(rows, writer.end)

@@ -1,8 +1,10 @@
 """What the included vision-language model is asked beyond what it learned is said, and its own scenes are not warned of."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 from safetensors import safe_open
 
@@ -42,4 +44,26 @@ def test_words_that_training_never_asked_with_are_named(words, question, unknown
 
 def test_another_picture_is_said_to_be_answered_by_invention(words):
     told = scenes.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
-    assert len(told) == 2 and "its answer is invented" in told[0] and "“total”" in told[1]
+    assert len(told) == 2 and "it leaves out or invents" in told[0] and "“total”" in told[1]
+
+
+def test_a_picture_of_nothing_known_is_said_to_be_one(words):
+    told = scenes.warnings("scenes-vlm", words, "What can you see?", Image.new("RGB", (64, 64), "white"), nothing=True)
+    assert told == ("scenes-vlm finds nothing in the picture that it knows, and says so: it knows emoji and plain shapes only.",)
+    assert scenes.admits("I see nothing that I know. The background is white.") and not scenes.admits("I see nothing at the top.")
+
+
+@pytest.mark.parametrize("sentence", [scenes.NOTHING_KNOWN, "There is a cat."])
+def test_finding_nothing_is_the_greedy_answers_beginning(words, sentence):
+    """A model that continues every prompt with one sentence."""
+    ids, prompt = words.encode(sentence, add_special_tokens=False), (1, 3, 2)
+
+    def says(input_ids, image_hidden_states):
+        logits = torch.zeros(1, input_ids.shape[1], len(words))
+        for place, token in enumerate(ids, start=len(prompt) - 1):
+            if place < input_ids.shape[1]:
+                logits[0, place, token] = 1.0
+        return SimpleNamespace(logits=logits)
+
+    says.device = torch.device("cpu")
+    assert scenes.finds_nothing(says, words, prompt, torch.zeros(1, 1, 4)) == (sentence == scenes.NOTHING_KNOWN)

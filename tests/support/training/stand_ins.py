@@ -40,7 +40,7 @@ from tests.support.tiny.shelf import TEXTS, spell
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_forest import drafter
 from tests.support.training.tiny_masked import small_lm
-from tests.support.training.tiny_scenes import tiny_scenes
+from tests.support.training.tiny_scenes import noisy_renderer, tiny_scenes
 from tests.support.training.tiny_training import VOCAB, dialogues, short_windows, world
 
 Patch = pytest.MonkeyPatch
@@ -113,10 +113,13 @@ def _hybrid(name: str, folder: Path, patch: Patch) -> None:
 
 
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
-    """A tiny model of pictures."""
+    """A tiny model of pictures, new or learned."""
     fresh = lambda shape, *asked: tiny_scenes(2, *asked)  # noqa: E731
-    _put(patch, scenes_vlm, new_model=fresh, train_tokenizer=lambda: train_tokenizer(60, 600), QUESTIONS=2, READING=1, MEASURED=2)
-    _smaller(patch, name, batch=2, later=2, part=2, measured=1)
+    tokenizer = train_tokenizer(60, 600)
+    write_model(folder / "scenes_vlm.safetensors", tiny_scenes(2, len(tokenizer)).model, tokenizer.backend_tokenizer, {})
+    _put(patch, scenes_vlm, new_model=fresh, train_tokenizer=lambda: tokenizer, QUESTIONS=2, READING=1, MEASURED=2)
+    _put(patch, scenes_vlm, Renderer=noisy_renderer, WEIGHTS=folder)
+    _smaller(patch, name, batch=2, later=2, part=2, measured=4)
 
 
 def _pictures(name: str, folder: Path, patch: Patch) -> None:
@@ -129,7 +132,9 @@ def _pictures(name: str, folder: Path, patch: Patch) -> None:
                 value.normal_(std=2 * value.shape[1] ** -0.5)
     write_model(folder / "scenes_vlm.safetensors", learner.model, tokenizer.backend_tokenizer, {})
     target = folder / "scenes_vlm.safetensors"
-    _put(patch, picture_drafters, TARGET=target, SCENES=16, HELD_OUT_SCENES=4, _AT_A_TIME=4, _LONGEST=24)
+    _put(
+        patch, picture_drafters, _renderer=noisy_renderer, TARGET=target, SCENES=16, HELD_OUT_SCENES=4, _AT_A_TIME=4, _LONGEST=24
+    )
 
 
 def _art(patch: Patch) -> emoji.Emoji:
@@ -188,7 +193,8 @@ def _image(name: str, folder: Path, patch: Patch) -> None:
 WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **dict.fromkeys(("eagle", "eagle3", "falcon", "medusa", "small_draft"), _text),
     "dspark": _block_fill,
-    **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms, "scenes_vlm": _scenes},
+    **dict.fromkeys(("scenes_vlm", "scenes_vlm_open"), _scenes),
+    **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
     **dict.fromkeys(("image_ar_small", "image_ar", "image_sprites"), _emoji),
