@@ -413,7 +413,7 @@ def methods(modality: str, published: bool = False) -> Groups:
     return grouped
 
 
-LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes, and mostly says where it sees none."
+LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
 
 
 class VisionTab(RunTab):
