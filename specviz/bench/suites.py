@@ -25,8 +25,8 @@ from specviz.bench.report import Report, Row
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.paths import SCENES
 
-SCENES = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes"
 STATE_SPACE_TARGET = "hybrid-small"
 
 

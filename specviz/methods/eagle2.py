@@ -1,6 +1,7 @@
 """EAGLE-2 (Li et al. 2406.16858): EAGLE's drafter with a dynamic tree, grown where the drafter is confident.
 
-Later feature drafters take the dynamic tree from here, with a fixed depth and size or with the fastest ones on this machine.
+Later feature drafters take the dynamic tree from here, with a fixed depth and size or with the fastest ones on this machine;
+other trees take the costs of their rounds and the choice of an acceptance rule.
 """
 
 from __future__ import annotations

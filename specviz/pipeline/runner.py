@@ -1,6 +1,6 @@
 """Execution of a request: preparation, decoding, and the trace with its run record, end record and baseline.
 
-:mod:`specviz.trace` defines, checks and writes the records. It knows neither engine, models nor torch, whose facts they hold.
+:mod:`specviz.trace` defines, checks and writes the records, which hold facts of the engine, the models and torch.
 """
 
 from __future__ import annotations

@@ -243,8 +243,9 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 
 
 class CachedSession(ABC):
-    """Session of a target with only attention layers. The cache grows in the eager tier and is pooled in the graph tier.
+    """Session of a target with a cache of keys and values, for all modalities.
 
+    The cache grows in the eager tier and is pooled in the graph tier.
     Layers with equal entries in ``target.alike`` share one tensor.
     """
 

@@ -125,14 +125,14 @@ class CrossNet(Network):
         ``hidden_from``: bool [row, column], True where the column is masked for the row.
         """
         queries = self.turn(layer.self_attn.queries(layer.entering(x)), positions)
-        return layer.finish(x, attend(queries, keys, values, hidden_from))
+        return layer.finish(x, _attend(queries, keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run the cross-attention over rows [row, hidden].
 
         ``keys`` and ``values`` [column, kv, size]: zeros in column 0, then those of the thoughts.
         """
-        return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
+        return self.reading.finish(x, _attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
         """Return each row's attention weights [row, column], averaged over heads, for display."""
@@ -296,25 +296,17 @@ def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
 
 
-def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor, own: list[tuple[Tensor, Tensor]] | None = None
-) -> Tensor:
+def _attend(queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
     """Return the grouped-query attention output [row, head * size] of queries [row, head, size] over keys and values [column, kv,
     size].
 
-    ``hidden_from``: bool [row, column], True where the column is masked for the row. ``own``: further keys and values, one pair
-    [row, kv, size] per earlier draft step; each row attends only to its own.
+    ``hidden_from``: bool [row, column], True where the column is masked for the row.
     """
     rows, heads, size = queries.shape
     groups = keys.shape[1]
     shaped = queries.view(rows, groups, heads // groups, size)
     grouped_queries = shaped.permute(1, 2, 0, 3).reshape(groups, -1, size) * size**-0.5
     scores = (grouped_queries @ keys.permute(1, 2, 0)).view(groups, -1, rows, len(keys))
-    scores = scores.masked_fill(hidden_from, float("-inf"))
-    own_scores = [torch.einsum("rkgs,rks->kgr", shaped, key)[..., None] * size**-0.5 for key, _ in own or ()]
-    weights = torch.cat((scores, *own_scores), dim=-1).softmax(-1)
-    attended = weights[..., : len(keys)].reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
-    attended = attended.view(groups, -1, rows, size)
-    for place, (_, value) in enumerate(own or ()):
-        attended = attended + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
-    return attended.permute(2, 0, 1, 3).reshape(rows, heads * size)
+    weights = scores.masked_fill(hidden_from, float("-inf")).softmax(-1)
+    attended = weights.reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
+    return attended.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)

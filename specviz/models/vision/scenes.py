@@ -1,6 +1,6 @@
 """The shipped small vision-language model: chat template, special tokens, loader, and warnings.
 
-The model says so where a picture shows nothing that it knows. Such pictures, and words beyond its training, get a warning.
+Pictures of which the model says that it knows nothing, other pictures than the examples, and unknown words get a warning.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _renderer() -> Renderer:
 
 def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
     """Return the target's answers, from the cache file for the weights in ``path`` or decoded now."""
-    file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
+    file = cache_folder() / "data" / f"picture-answers-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
         data.write(file, written.dialogues)

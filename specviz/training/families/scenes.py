@@ -198,8 +198,8 @@ def _placed(generator: np.random.Generator, count: int, in_rows: bool) -> list[t
 
 
 def _known(generator: np.random.Generator, seed: int) -> tuple[Scene, Paint] | None:
-    """Return a scene of one to five things; None if a shape blends into the ground, or an
-    overlap from a gap."""
+    """Return a scene of one to five things; None if a shape blends into the ground, or a
+    pointed one overlaps."""
     paint, count = blank(), int(generator.choice([1, 2, 3, 4, 5], p=[0.2, 0.24, 0.22, 0.19, 0.15]))
     ground, kinds = _ground(generator, paint), list[tuple[str, str]]()
     placed, plain = _layout(generator, count), generator.random()

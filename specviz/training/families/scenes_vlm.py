@@ -227,7 +227,7 @@ QUESTIONS = 6
 TEACHER, SLOWER = 0.25, 0.25
 """Second stage: weight of the dense labels, and factor on the learning rate of vision, since gradients from language are mostly
 noise at first."""
-READING, READ_ON = 4, 0.5
+READING, READ_ON = 4, 1.0
 """Text-only pages about other scenes, per scene: for a new model, and for one that can read and is not to forget it."""
 DATA = "scenes from seeds; emoji art of Noto (Apache-2.0), Twemoji (CC-BY 4.0) and Fluent Emoji (MIT)"
 
@@ -353,9 +353,12 @@ class ScenesTraining(TrainState):
         return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
 
     @torch.no_grad()
-    def answers(self, count: int) -> dict[str, float]:
-        """Return the accuracy on non-empty patches of held-out scenes; in the second stage of answers too, and the shares of
-        pictures of which the model says that it knows nothing: rightly and wrongly."""
+    def accuracy(self, count: int) -> dict[str, float]:
+        """Return the accuracy on non-empty patches of held-out scenes and, in the second stage, of answers.
+
+        ``admitted`` and ``admitted_wrongly``: shares of the pictures without and with known things of which the model says that
+        it knows nothing.
+        """
         learner, made = self.learner, [scenes.held_out(number) for number in range(count)]
         paints = scenes.stacked([paint for _, paint in made])
         visual = learner.visual_tokens(self.renderer.seeded(0).draw(paints))
@@ -377,10 +380,10 @@ class ScenesTraining(TrainState):
         return found | metrics([one for one in answered if one.exchange.kind != "describe"])
 
     def measure(self) -> dict[str, float]:
-        return self.answers(2 * self.settings.measured)
+        return self.accuracy(2 * self.settings.measured)
 
     def metrics(self) -> dict[str, float]:
-        return self.answers(4 * MEASURED)
+        return self.accuracy(4 * MEASURED)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
