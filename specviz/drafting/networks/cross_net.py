@@ -125,14 +125,14 @@ class CrossNet(Network):
         ``hidden_from``: bool [row, column], True where the column is masked for the row.
         """
         queries = self.turn(layer.self_attn.queries(layer.entering(x)), positions)
-        return layer.finish(x, _attend(queries, keys, values, hidden_from))
+        return layer.finish(x, attend(queries, keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """Run the cross-attention over rows [row, hidden].
 
         ``keys`` and ``values`` [column, kv, size]: zeros in column 0, then those of the thoughts.
         """
-        return self.reading.finish(x, _attend(self._queries(x), keys, values, hidden_from))
+        return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
         """Return each row's attention weights [row, column], averaged over heads, for display."""
@@ -296,7 +296,7 @@ def _mean_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
 
 
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
     """Return the grouped-query attention output [row, head * size] of queries [row, head, size] over keys and values [column, kv,
     size].
 

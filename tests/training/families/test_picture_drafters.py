@@ -46,7 +46,7 @@ def test_answers_are_written_once_and_held_out_scenes_are_greedy(home):
     training, held_out = spoken.split()
     assert len(training) + len(held_out) == len(spoken.scene) and set(spoken.scene[held_out]) == {12, 13, 14, 15}
     assert (spoken.dialogues.temperature[held_out] == 0).all() and (spoken.dialogues.temperature > 0).any()
-    files = list((home / "data").glob("pictures-*.npz"))
+    files = list((home / "data").glob("picture-answers-*.npz"))
     before = files[0].stat().st_mtime_ns
     making.target_and_answers(JOB)
     assert len(files) == 1 and files[0].stat().st_mtime_ns == before
