@@ -1,7 +1,7 @@
 // What ESLint asks of the JavaScript. Imports and exports that do not meet are errors of specviz/viewer/modules.py.
 const PAGE = [
   "Blob", "CustomEvent", "EventSource", "Image", "HTMLCanvasElement", "IntersectionObserver", "KeyboardEvent", "MediaRecorder",
-  "MutationObserver", "ResizeObserver", "URL", "URLSearchParams", "XMLSerializer",
+  "MutationObserver", "ResizeObserver", "Response", "URL", "URLSearchParams", "XMLSerializer", "DecompressionStream",
   "atob", "cancelAnimationFrame", "clearTimeout", "devicePixelRatio", "document", "getComputedStyle", "history", "innerWidth",
   "fetch", "localStorage", "location", "navigator", "matchMedia", "performance", "requestAnimationFrame", "sessionStorage",
   "setInterval", "setTimeout", "window",

@@ -38,8 +38,8 @@ def slim(text: str) -> str:
     return _MARGIN.sub("", _COMMENT.sub("", text)).strip() + "\n"
 
 
-LATER = ("field", "play", "reading", "share", "story")
-"""Folders of the modules that a page loads on demand."""
+LATER = ("element", "field", "play", "reading", "share", "story")
+"""Folders of the modules that a page loads on demand; ``element`` is for pages other than the app."""
 SOURCES = sorted(HERE.rglob("*.js"))
 
 
@@ -132,9 +132,10 @@ def _measured() -> str:
     """Return the source of ``play/measured.js``: a style sheet, and the measured pass times of a large model."""
     found = json.loads((ASSETS / "results.json").read_text(encoding="utf-8"))
     table = found["tables"]["gpu_layers"]
+    widths = [1, 8, 64]
     passes = {
-        "rows": [1, 8, 64],
-        "milliseconds": [table["rows"][f"large_{rows}"][1] for rows in (1, 8, 64)],
+        "rows": widths,
+        "milliseconds": [table["rows"][f"large_{rows}"][1] for rows in widths],
         "machine": found["machines"][table["machine"]],
         "date": table["date"],
     }

@@ -1,7 +1,11 @@
 """The stage outside the app, as CONTRIBUTING shows it: in another Gradio app, and as an element of a plain page."""
 
+import gzip
 import re
+import threading
 from contextlib import closing
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -46,8 +50,33 @@ def test_in_another_gradio_app(browser, monkeypatch):
         demo.close()
 
 
-def test_as_an_element_of_a_plain_page(browser, tmp_path):
-    (tmp_path / "specviz.js").write_text(bundle.script(), encoding="utf-8")
+@pytest.fixture
+def site(tmp_path):
+    """A folder with the element's script, a trace file, the same packed, and what is no trace; and its address once served."""
+    (tmp_path / "specviz.js").write_text(bundle.script() + bundle.script("element"), encoding="utf-8")
+    text = store.text(sample_trace(6))
+    (tmp_path / "run.spectrace.jsonl").write_text(text, encoding="utf-8")
+    (tmp_path / "run.spectrace.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "other.jsonl").write_text("<p>Sign in</p>", encoding="utf-8")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield tmp_path, f"http://127.0.0.1:{server.server_port}/page.html"
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a word."""
+
+    def log_message(self, *_):
+        pass
+
+
+STEPS = "document.querySelector('specviz-stage{}').specviz.stage.trace.steps.length"
+
+
+def test_as_an_element_of_a_plain_page_without_a_server(browser, tmp_path):
+    (tmp_path / "specviz.js").write_text(bundle.script() + bundle.script("element"), encoding="utf-8")
     trace = sample_trace(6)
     lines = bundle.embedded(store.text(trace))
     html, count = re.subn(r"LINES OF A TRACE FILE[^<]*<[^<]*", lambda found: lines, example("html"))
@@ -56,5 +85,28 @@ def test_as_an_element_of_a_plain_page(browser, tmp_path):
     with closing(Visit(browser)) as visit:
         visit.page.goto((tmp_path / "page.html").as_uri())
         expect(visit.page.locator("specviz-stage svg.sv-tree .sv-node").first).to_be_visible()
-        assert visit.page.evaluate("document.querySelector('specviz-stage').specviz.stage.trace.steps.length") == len(trace.steps)
-        assert not visit.outside() and not visit.errors
+        assert visit.page.evaluate(STEPS.format(":not([src])")) == len(trace.steps)
+        expect(visit.page.locator("specviz-stage[src] [role=alert]")).to_contain_text("a page opened from disk reads no files")
+        assert visit.errors and all("run.spectrace.jsonl" in one or "ERR_FAILED" in one for one in visit.errors)
+        visit.errors.clear()
+
+
+def test_the_element_fetches_the_trace_file_that_its_src_names(browser, site):
+    folder, url = site
+    names = ("run.spectrace.jsonl", "run.spectrace.jsonl.gz", "missing.jsonl", "other.jsonl")
+    stages = "".join(f'<specviz-stage src="{name}">Loading</specviz-stage>' for name in names)
+    (folder / "page.html").write_text(
+        f'<!doctype html><link rel="icon" href="data:,"><title>A page</title>{stages}<script src="specviz.js"></script>',
+        encoding="utf-8",
+    )
+    with closing(Visit(browser)) as visit:
+        visit.own = (url.removesuffix("page.html"), *visit.own)
+        visit.page.goto(url)
+        expect(visit.page.locator("specviz-stage section.specviz")).to_have_count(2)
+        for name in names[:2]:
+            assert visit.page.evaluate(STEPS.format(f'[src="{name}"]')) == 6
+        said = visit.page.locator("specviz-stage [role=alert]")
+        expect(said).to_have_text(
+            [re.compile("missing.jsonl is not shown. .* 404. Check the address."), re.compile("not a trace file")]
+        )
+        assert len(visit.errors) == 1 and "404" in visit.errors.pop()

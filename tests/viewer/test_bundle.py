@@ -11,6 +11,7 @@ from specviz.ui import theme as page
 from specviz.viewer import bundle
 
 WHOLE = "".join(map(bundle.script, ("", *bundle.LATER)))
+IN_APP = WHOLE.replace(bundle.script("element"), "")
 
 
 def test_the_script_is_safe_to_inline():
@@ -38,7 +39,8 @@ def test_nothing_asks_the_network():
     addresses = set(re.findall(r"https?://[^\s\"'`)]+", WHOLE))
     assert addresses == {"http://www.w3.org/2000/svg", "https://arxiv.org/abs/"}, "the latter is a link that a visitor follows"
     for way in ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "@import", "import("):
-        assert way not in WHOLE
+        assert way not in IN_APP
+    assert bundle.script("element").count("fetch(") == 1, "the file that the page's author names"
 
 
 def test_every_file_is_in_the_bundle_and_small():
@@ -55,6 +57,7 @@ def test_every_file_is_in_the_bundle_and_small():
     assert "sst-" not in bundle.script() and len(gzip.compress(bundle.script("story").encode())) < 62_000
     assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.script("share").encode())) < 7_500
     assert "svf-" not in bundle.script() and len(gzip.compress(bundle.script("field").encode())) < 11_000
+    assert "specviz-stage" not in IN_APP and len(gzip.compress(bundle.script("element").encode())) < 900
     assert "sv-read-" not in bundle.script() and len(gzip.compress(bundle.script("reading").encode())) < 6_000
 
 

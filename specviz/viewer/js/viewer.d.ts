@@ -182,6 +182,6 @@ type NodeId = number | "bonus" | null;
 interface Window {
   specvizTab?: string;
   specvizPage: { address(path: string): string; [part: string]: any };
-  SpecvizViewer?: { align(left: string, right: string, how: string): void; play?(host: HTMLElement, only?: any): void; read?(stage: Stage, box: HTMLElement): Panel; Table?: typeof import("./reading/table.js").Table; story?(host: HTMLElement): void; share?(box: HTMLElement, button: HTMLElement, page: object): void; field?(host: HTMLElement, ...page: any[]): void };
+  SpecvizViewer?: { mount(host: HTMLElement, options?: object): Handle; align(left: string, right: string, how: string): void; play?(host: HTMLElement, only?: any): void; read?(stage: Stage, box: HTMLElement): Panel; Table?: typeof import("./reading/table.js").Table; story?(host: HTMLElement): void; share?(box: HTMLElement, button: HTMLElement, page: object): void; field?(host: HTMLElement, ...page: any[]): void };
   gradio_config?: { root?: string };
 }

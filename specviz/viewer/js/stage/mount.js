@@ -67,14 +67,3 @@ function race(host) {
 }
 
 globalThis.SpecvizViewer = { mount, attach, race, align };
-
-/** <specviz-stage> on any page: a stage of the run whose lines it contains. */
-const { customElements, HTMLElement } = globalThis;
-if (customElements && !customElements.get("specviz-stage")) {
-  customElements.define("specviz-stage", class extends HTMLElement {
-    connectedCallback() {
-      this.style.display ||= "block";
-      this.specviz ||= mount(this, { text: this.textContent || "" });
-    }
-  });
-}
