@@ -24,8 +24,10 @@ HERE = Path(__file__).parent / "js"
 STYLES = tomllib.loads((HERE.parent / "styles.toml").read_text(encoding="utf-8"))
 """Order of the style sheets, and CSS variable names of the palette's colours and tints."""
 
-# Comments and indentation, a quarter of the source. Comments that may be part of a string are not matched.
-_COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$", re.MULTILINE | re.DOTALL)
+# Comments and indentation, a quarter of the source. Comments that may be part of a string are not matched, but types are.
+_COMMENT = re.compile(
+    r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$| // [^\n\"'`]*$|/\*\* @type [^*\n]*\*/ ?", re.MULTILINE | re.DOTALL
+)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
 # Line ends that can be removed from the script.
 _BREAK = re.compile(r"^((?:(?!//).)*[;{(\[,])\n", re.MULTILINE)

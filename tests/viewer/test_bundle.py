@@ -62,6 +62,7 @@ def test_every_file_is_in_the_bundle_and_small():
 
 
 def test_slimming_takes_comments_only():
+    assert bundle.slim("const a = /** @type {B} */ (c);\n") == "const a = (c);\n"
     assert bundle.slim("  // gone\n  a(); // gone\n/* gone\n too */\nb('//x', ' // y');\n") == "a();\nb('//x', ' // y');\n"
 
 
