@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,8 +12,10 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
+from PIL import Image, ImageSequence
 from playwright.sync_api import expect
 
+from specviz.paths import ASSETS
 from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from tests.support.fakes.ui import FakeEngine, gallery
@@ -26,6 +29,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", ("token_recycling", "stand", "mulo_sd"))
+    for file in [file for name in ("dream", "sprites") for file in (ASSETS / "traces").glob(f"{name}.*")]:
+        shutil.copy(file, folder)
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
 
@@ -40,7 +45,7 @@ def visitor(browser, url):
 
 
 def saved(visitor: AppPage, way: str, folder: Path) -> Path:
-    with visitor.page.expect_download() as download:
+    with visitor.page.expect_download(timeout=120_000) as download:
         visitor.page.locator("#sp-sharing").get_by_role("button", name=way).click()
     expect(visitor.page.locator("#sp-linked")).to_contain_text(" kB.")
     download.value.save_as(folder / download.value.suggested_filename)
@@ -130,3 +135,26 @@ def test_a_step_of_an_image_run_is_drawn_beside_what_is_painted_so_far(browser, 
         [painting] = root.findall(f"{SVG}image[@width='256']")
         assert str(painting.get("href")).startswith("data:image/png;base64,")
         assert saved(painter, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_step_about_a_picture_is_drawn_beside_it(browser, url, tmp_path):
+    with closing(AppPage(browser, url, "?trace=dream&step=2", reduced_motion="reduce")) as asked:
+        asked.page.wait_for_selector("#sp-see-stage svg.sv-tree .sv-node")
+        asked.button("Share").click()
+        root = ElementTree.parse(saved(asked, "Picture, SVG", tmp_path)).getroot()
+        [picture] = root.findall(f"{SVG}image")
+        assert str(picture.get("href")).startswith("data:image/png;base64,")
+        tree = root.find(f"{SVG}svg")
+        assert tree is not None and float(tree.get("x", "0")) >= float(picture.get("x", "0")) + float(picture.get("width", "0"))
+        assert saved(asked, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_film_of_a_race_of_pictures_paints_them(browser, url, tmp_path):
+    with closing(AppPage(browser, url, "?trace=sprites", reduced_motion="reduce")) as painter:
+        painter.page.wait_for_selector("#sp-image-stage .sv-picture-marks path")
+        painter.button("Share").click()
+        with Image.open(saved(painter, "Race, GIF", tmp_path)) as moving:
+            frames = [frame.convert("RGB").crop((24, 64, 216, 256)) for frame in ImageSequence.Iterator(moving)]
+    colours = [len(frame.getcolors(192 * 192) or ()) for frame in frames]
+    assert colours[0] == 1 and colours[-1] > 3, "the run's picture, from nothing to what it drew"
+    assert len({frame.tobytes() for frame in frames}) > 5, "it grows"

@@ -18,10 +18,11 @@ export class Lane {
   /** A canvas of a picture, else a box of text. @type {any} */
   body;
 
-  /** @param {RaceLane} lane @param {number | null} place */
-  constructor(lane, place) {
+  /** @param {RaceLane} lane @param {number | null} place @param {string} [plain] the colour of unknown cells off the page */
+  constructor(lane, place, plain) {
     this.lane = lane;
     this.place = place;
+    this.plain = plain;
     this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
     this.tally = dom.h("span", { class: "sv-lane-tally" });
     this.clock = dom.h("b", { class: "sv-lane-clock", title: "Recorded decoding time, without reading the prompt" });
@@ -98,7 +99,7 @@ export class Lane {
     if (body.width !== width) Object.assign(body, { width, height: side * grid[0] });
     const pen = dom.pen(body);
     if (!from) pen.clearRect(0, 0, body.width, body.height);
-    const plain = getComputedStyle(body).color;
+    const plain = this.plain || getComputedStyle(body).color;
     for (let at = from; at < shown; at += 1) {
       const [row, column] = (tokens[at] && tokens[at].cell) || [Math.floor(at / grid[1]), at % grid[1]];
       const [x, y] = [column * side, row * side];

@@ -81,6 +81,7 @@ function share(box, button, page) {
   /** @param {typeof film} make @param {string} ending */
   const asRace = (make, ending) => async () => {
     const shown = filmed();
+    await shown?.ready?.();
     return shown ? save(await make(shown, progress), `specviz-race.${ending}`) : "";
   };
 

@@ -2,6 +2,7 @@
 // The step on the stage as a picture of its own: title, legend and tree in one SVG with every style inside, and as a PNG or a clip.
 import * as dom from "../kit/dom.js";
 import { SANS } from "../kit/dom.js";
+import * as promptImage from "../kit/promptImage.js";
 import * as motion from "../run/motion.js";
 
 /** What a mark looks like. Other properties change nothing in an SVG of ours. */
@@ -86,11 +87,15 @@ function placed(element, place) {
   return copy;
 }
 
-/** What an image run has drawn so far, with its marks. @param {Element} box @param {Record<string, any>} place */
-const painting = (box, place) => [
-  dom.s("image", { ...place, href: /** @type {any} */ (box.firstChild).toDataURL(), style: "image-rendering: pixelated" }),
-  placed(/** @type {Element} */ (box.lastChild), place),
-];
+/** The picture beside the tree: the one that was asked about, or what an image run has drawn so far, with its marks. @param {Stage} stage @param {{ x: number, y: number }} corner */
+function painting(stage, corner) {
+  const asked = promptImage.of(stage);
+  const [width, height] = asked ? promptImage.fit(asked, SIDE) : [SIDE, SIDE];
+  const place = { ...corner, width, height };
+  if (asked) return [dom.s("image", { ...place, href: asked.address })];
+  const box = stage.trace.run?.grid && stage.root.querySelector(".sv-picture-box");
+  return box ? [dom.s("image", { ...place, href: /** @type {any} */ (box.firstChild).toDataURL(), style: "image-rendering: pixelated" }), placed(/** @type {Element} */ (box.lastChild), place)] : [];
+}
 
 /** The picture of what the stage shows, an SVG that needs no page around it. `part` of the tree is drawn, by default all that is marked. @param {Stage} stage @returns {SVGSVGElement} */
 export function picture(stage, part = treeOf(stage).getBBox()) {
@@ -98,8 +103,7 @@ export function picture(stage, part = treeOf(stage).getBBox()) {
   const [ink, mute, ground] = ["ink", "mute", "card"].map((name) => colours.getPropertyValue(`--sv-${name}`).trim());
   const size = { width: Math.ceil(part.width) + 4, height: Math.ceil(part.height) + 4 };
   const [what, how] = title(stage);
-  const box = stage.trace.run?.grid && stage.root.querySelector(".sv-picture-box");
-  const beside = box ? SIDE + PAD : 0;
+  const beside = stage.trace.run?.grid || promptImage.of(stage) ? SIDE + PAD : 0;
   const wide = Math.ceil(Math.max(beside + size.width, 420, widthOf(what, 15, 650), widthOf(how, 12.5)));
   const { marks, lines } = legend(stage, wide, mute);
   const top = PAD + 2 * LINE + 6;
@@ -115,7 +119,7 @@ export function picture(stage, part = treeOf(stage).getBBox()) {
     text(PAD, PAD + 14, what, ink, 15, 650),
     text(PAD, PAD + 14 + LINE, how, mute, 12.5),
     dom.s("g", { transform: `translate(0 ${top})` }, marks),
-    box ? painting(box, { x: PAD, y: down, width: SIDE, height: SIDE }) : null,
+    painting(stage, { x: PAD, y: down }),
     placed(treeOf(stage), place),
   ));
 }
