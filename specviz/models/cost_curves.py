@@ -21,10 +21,9 @@ from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
 from specviz.models.device import processor
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, file_lock
+from specviz.models.pass_times import FILE, VERSION, Stored, stored
 from specviz.version import __version__
 
-VERSION = 2
-"""Version of the file's format; files with another version are discarded."""
 MOST = 64
 """Maximum number of entries in the file, one per model and number of threads; the latest are kept."""
 AGAIN = 60.0
@@ -32,26 +31,11 @@ AGAIN = 60.0
 PATIENCE = 2.0
 """Seconds to wait for another process that is writing the file."""
 
-FILE = "costs.json"
 _VERSIONS = {"specviz": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
 _LOG = logging.getLogger(__name__)
 _KNOWN: dict[str, PassTimes] = {}
 _TIMED: dict[str, float] = {}
 _LOCK = threading.RLock()
-
-
-class _Stored(msgspec.Struct):
-    """State of :class:`PassTimes`, and the time in seconds at which it was written."""
-
-    logs: list[float]
-    spread: list[float]
-    forwards: dict[str, tuple[float, float]]
-    at: float
-
-
-class _File(msgspec.Struct):
-    version: int
-    models: dict[str, msgspec.Raw]
 
 
 class ModelCosts:
@@ -121,10 +105,10 @@ class ModelCosts:
     def keep(self) -> None:
         """Write this model's times to the file. A failure is logged as a warning; the next start then times passes again."""
         now = time.time()
-        own = {self._key(threads): _Stored(**times.state(), at=now) for threads, times in list(self._times.items())}
+        own = {self._key(threads): Stored(**times.state(), at=now) for threads, times in list(self._times.items())}
         try:
             with file_lock("costs", patience=PATIENCE):
-                entries = {**_entries(), **own}
+                entries = {**stored(), **own}
                 latest = sorted(entries, key=lambda key: min(entries[key].at, now))[-MOST:]
                 file = ensure_folder(cache_folder()) / FILE
                 draft = file.with_suffix(f".{os.getpid()}.tmp")
@@ -149,22 +133,9 @@ def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = N
     return ModelCosts({**facts, "dtype": str(getattr(target, "number_format", target.dtype))}, target, progress, unit=unit)
 
 
-def _entries() -> dict[str, _Stored]:
-    """Return the readable entries of the file; none if it is missing, damaged or of another version."""
-    entries = dict[str, _Stored]()
-    with suppress(OSError, msgspec.DecodeError):
-        file = msgspec.json.decode((cache_folder() / FILE).read_bytes(), type=_File)
-        for key, entry in file.models.items() if file.version == VERSION else ():
-            with suppress(msgspec.DecodeError):
-                entries[key] = msgspec.json.decode(entry, type=_Stored)
-    return entries
-
-
 def _read(key: str) -> PassTimes | None:
     """Return the times stored under ``key``, or None if they are missing or invalid."""
-    if (entry := _entries().get(key)) is None:
-        return None
-    try:
+    with suppress(KeyError, ValueError, TypeError):
+        entry = stored()[key]
         return PassTimes.of(msgspec.structs.asdict(entry), age=max(0.0, time.time() - entry.at) / 86_400)
-    except (ValueError, TypeError):
-        return None
+    return None

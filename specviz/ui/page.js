@@ -321,6 +321,22 @@
     else take([], answer && answer.status === 400 ? await answer.text() : "The server did not answer; try again.");
   });
 
+  // The runs that stages have shown in this visit, by name, those in sight last.
+  const MOST_RUNS = 12;
+  /** @type {Map<string, Recording>} */
+  const visited = new Map();
+  function visit() {
+    for (const host of [...document.querySelectorAll(".specviz-host")].reverse()) {
+      const viewer = host.specviz?.stage;
+      if (!viewer || !nameOf(viewer)) continue;
+      visited.delete(nameOf(viewer));
+      visited.set(nameOf(viewer), viewer.trace);
+    }
+    for (const name of [...visited.keys()].slice(0, -MOST_RUNS)) visited.delete(name);
+  }
+  document.addEventListener("specviz:run", visit);
+  visit();
+
   /** Show a step and a panel on a stage; on one without a run, as soon as its run is loaded. */
   function goTo(id, at) {
     const viewer = stage(id);
@@ -416,6 +432,10 @@
       if (!answer.ok) throw new Error(answer.status === 400 ? await answer.text() : "The server did not answer; try again.");
       return answer.text();
     },
+    /** The runs of this visit, those in sight first. @returns {Recording[]} */
+    runs: () => { visit(); return [...visited.values()].reverse(); },
+    /** What passes cost on the server's machine, or null where none were timed. */
+    costs: () => fetch(`${base()}/specviz/costs`).then((answer) => (answer.ok ? answer.json() : null)).catch(() => null),
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },
   };

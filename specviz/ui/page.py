@@ -21,11 +21,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.errors import SpecvizError
+from specviz.models.pass_times import measured
 from specviz.trace import metrics
 from specviz.ui import api, before_gradio, browser_state, theme
 from specviz.ui.access import LEAST_BODY, Gate, Turns, Watch
@@ -254,6 +255,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 downloads.share_route(shared.archive, visitor),
                 *map(script_route, ("", *bundle.LATER)),
                 examples.route(),
+                Route("/specviz/costs", lambda _: JSONResponse(measured(shared.hardware.sentence(), settings.target))),
             ],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),

@@ -1,5 +1,6 @@
 """The Play tab in the browser: bars to drag by mouse, finger and key, coins, costs, and no request after opening."""
 
+import json
 from contextlib import closing
 
 import pytest
@@ -9,7 +10,8 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Locator, expect
 
-from tests.support.fakes.ui import FakeEngine, app
+from specviz.models.pass_times import FILE, VERSION
+from tests.support.fakes.ui import HARDWARE, FakeEngine, app
 from tests.support.pages.app import AppPage, served
 from tests.support.pages.stage import PHONE
 
@@ -17,7 +19,15 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("SPECVIZ_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory, cache):
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
         yield found
 
@@ -165,6 +175,63 @@ def test_the_laboratory_moves_its_optimum_and_has_the_page_s_own_run(playing):
     run.click()
     expect(page.locator(".svp-ask p")).to_contain_text(f"measured {said.split(': ')[1]}")
     expect(page.get_by_label("What a pass costs")).to_have_value("page")
+
+
+def test_the_laboratory_keeps_the_runs_of_the_visit(newcomer):
+    newcomer.tab("Play")
+    newcomer.button("What it costs").click()
+    runs = newcomer.page.locator(".svp-own button")
+    before = runs.all_inner_texts()
+    newcomer.tab("Text")
+    newcomer.pick("#sp-recording", "A run of stand")
+    newcomer.until(f"{newcomer.stage()}.feed.name === 'stand'")
+    newcomer.tab("Play")
+    expect(runs).to_have_count(len(before) + 1)
+    after = runs.all_inner_texts()
+    assert after[0].startswith("STAND: ") and set(before) < set(after), "the run in sight first, and none is lost"
+    newcomer.tab("Text")
+    newcomer.pick("#sp-recording", "A run of speculative_sampling")
+    newcomer.until(f"{newcomer.stage()}.feed.name === 'speculative_sampling'")
+    newcomer.tab("Play")
+    expect(runs.filter(has_text="STAND: ")).to_have_count(1)
+
+
+def test_this_machine_is_a_choice_once_it_has_timed_passes_and_then_the_first(playing, cache):
+    page, choice = playing.page, playing.page.get_by_label("What a pass costs")
+    playing.button("What it costs").click()
+    here = choice.locator("option[value=here]")
+    expect(here).to_have_text("This machine, not measured yet")
+    assert here.is_disabled() and choice.input_value() == "cores"
+    key = {
+        "device": f"cpu {HARDWARE['name']}",
+        "rows": "1",
+        "threads": "2",
+        "dtype": "torch.float32",
+        "model": "small of 64 tokens",
+    }
+    entry = {"logs": [2 + 0.1 * place for place in range(9)], "spread": [0.0] * 7 + [0.5] * 2, "forwards": {}, "at": 1.8e9}
+    (cache / FILE).write_text(json.dumps({"version": VERSION, "models": {json.dumps(key): entry}}), encoding="utf-8")
+    try:
+        playing.tab("Text")
+        playing.tab("Play")
+        expect(choice).to_have_value("here")
+        expect(here).to_have_text("This machine, measured")
+        source = page.locator(".svp-source")
+        expect(source).to_contain_text(
+            "7.39, 8.17, 9.03, 9.97, 11, 12.2, 13.5 ms for 1, 2, 4, 8, 16, 32, 64 rows; cpu AMD EPYC 7763"
+        )
+        expect(source).to_contain_text("threads: 2, small of 64 tokens, float32")
+        playing.button("Server").click()
+        expect(choice).to_have_value("roof")
+        playing.button("Head").click()
+        expect(choice).to_have_value("here")
+        choice.select_option("cores")
+        playing.tab("Text")
+        playing.tab("Play")
+        page.wait_for_timeout(500)
+        assert choice.input_value() == "cores", "a choice by hand stays"
+    finally:
+        (cache / FILE).unlink()
 
 
 def test_the_hidden_optimum_is_found_by_looking(playing):

@@ -11,7 +11,9 @@ import torch
 from specviz.engine import cost
 from specviz.engine.cost import ROUNDS, TIMED, PassTimes
 from specviz.models import cost_curves
-from specviz.models.cost_curves import FILE, MOST, VERSION, ModelCosts, target_costs
+from specviz.models.cost_curves import MOST, ModelCosts, target_costs
+from specviz.models.device import processor
+from specviz.models.pass_times import FILE, VERSION, measured
 from tests.support.tiny.text import tiny_target
 
 COUNT = len(TIMED) * (1 + ROUNDS)
@@ -203,3 +205,28 @@ def test_processes_that_write_at_once_lose_nothing(machine, own_cache):
 def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(machine, own_cache):
     own_cache.write_text("a file where the folder should be", encoding="utf-8")
     assert ratio(machine.costs(), 16) == pytest.approx(26 / 11, rel=0.05)
+
+
+def test_a_page_shows_the_certain_times_of_this_device_and_of_its_target_first(machine):
+    assert measured(processor(), "tiny") is None
+    machine.costs(name="/srv/models/tiny").curve()
+    machine.costs(name="other").curve()
+    machine.costs(name="guided", rows=2).curve()
+    ModelCosts({"model": "beside", "rows": "1"}, target(), machine.report, unit=machine.costs(name="other")).keep()
+    found = measured(processor(), "tiny")
+    assert found is not None and found["model"] == "tiny of 64 tokens"
+    assert set(TIMED[:3]) < set(found["rows"]) < set(cost.SIZES), "the widest were never timed"
+    assert found["milliseconds"] == pytest.approx([10 + rows for rows in found["rows"]], rel=0.1)
+    last = measured(processor(), "a target that never ran")
+    assert last is not None and last["model"] == "other of 64 tokens"
+    assert measured("another processor", "tiny") is None
+
+
+def test_a_page_shows_no_times_that_nobody_measured(machine, own_cache):
+    own_cache.mkdir(parents=True)
+    key = json.dumps({"device": f"cpu {processor()}", "rows": "1", "model": "tiny of 64 tokens"})
+    good = {**PassTimes().state(), "at": 1}
+    for damaged in ({"spread": [1.0] * 9}, {"spread": []}, {"logs": [], "spread": []}, {"logs": [1e6] * 9, "spread": [0.0] * 9}):
+        file = {"version": VERSION, "models": {key: {**good, **damaged}, "no JSON": good, "[]": good}}
+        (own_cache / FILE).write_text(json.dumps(file), encoding="utf-8")
+        assert measured(processor(), "tiny") is None

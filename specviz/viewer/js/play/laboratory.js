@@ -4,15 +4,12 @@ import * as dom from "../kit/dom.js";
 import * as costs from "./bill.js";
 import * as plots from "./plots.js";
 import { chips, slider, task, two } from "./dials.js";
-import { MACHINES, SCENES, roof } from "./machines.js";
+import { HERE, MACHINES, SCENES, roof } from "./machines.js";
 import { page } from "./world.js";
 
-const STAGES = ["#sp-stage", "#sp-see-stage", "#sp-image-stage", "#sp-left", "#sp-right", "#sp-lesson"];
-
-/** Runs on the page's stages that were timed beside their autoregressive run. */
+/** Runs that the page's stages have shown in this visit and that were timed beside their autoregressive run. */
 function runsOnPage() {
-  const { stage } = /** @type {any} */ (window.specvizPage || {});
-  const found = STAGES.map((id) => stage && stage(id)).flatMap((viewer) => (viewer ? [costs.ofRun(viewer.trace)] : []));
+  const found = window.specvizPage.runs().map(costs.ofRun);
   return found.flatMap((run, at) => (run && run.accept.length && found.findIndex((other) => other && other.title === run.title && other.measured === run.measured) === at ? [run] : []));
 }
 /** @typedef {NonNullable<ReturnType<typeof costs.ofRun>>} Run */
@@ -32,6 +29,7 @@ export function laboratory() {
   let runs = [];
   /** @type {Set<number> | null} */
   let seen = null;
+  let isChosen = false;
 
   const gains = plots.gains((depth) => (seen?.add(depth), (at = depth), draw()));
   const handles = plots.handles((depth, value) => {
@@ -64,7 +62,7 @@ export function laboratory() {
     const [low, high, alone] = [few, many, setting.batch].map((wide) => costs.passCost(setting.curve, wide));
     const each = two((((high - low) / alone) * setting.batch) / (many - few));
     const price = few < rows ? `each guess costs ${each} of a pass` : `one more guess would cost ${each} of a pass`;
-    const hidden = machine.name === "gpu" ? "the launches of many short kernels" : "the reading of the weights";
+    const hidden = { gpu: "the launches of many short kernels", here: "what one row takes anyway" }[machine.name] || "the reading of the weights";
     const said = now.verify < 1.12
       ? `Nearly free: ${rows} rows take little longer than ${setting.batch}, because their arithmetic hides behind ${hidden}`
       : `${now.verify < 1.5 ? "Not quite free" : "Not free"}: the arithmetic of ${rows} rows no longer hides behind ${hidden}`;
@@ -76,7 +74,7 @@ export function laboratory() {
 
   function use(name) {
     const own = name === "page" ? runs.map(machineOf).find(Boolean) : null;
-    machine = own || MACHINES.find((one) => one.name === name) || MACHINES[0];
+    machine = own || [...HERE, ...MACHINES].find((one) => one.name === name) || MACHINES[0];
     if (machine.name === "roof") machine = roof(100), ridge.set(100);
     setting.curve = machine.curve;
     choice.value = machine.name;
@@ -86,7 +84,7 @@ export function laboratory() {
     scene = SCENES.find((one) => one.name === name) || SCENES[0];
     const { accept, draft, rest, width, batch } = scene;
     setting = { accept: [...accept], draft, rest, width, second: 0.3, batch, curve: machine.curve };
-    use(scene.machine);
+    use(HERE.length && scene.machine === "cores" ? "here" : scene.machine);
     sync();
     dom.say(says, scene.says);
     scenes.press(scene.name);
@@ -122,32 +120,33 @@ export function laboratory() {
   const second = slider("Second chance", { min: 0, max: 0.8, step: 0.05, value: 0.3, show: two, title: "The share that each further sibling catches of what the earlier ones missed" }, (value) => ((setting.second = value), draw()));
   const batch = slider("Requests per pass", { min: 0, max: 7, value: 0, show: (value) => String(2 ** value) }, (value) => ((setting.batch = 2 ** value), draw()));
   const ridge = slider("Rows that one read hides", { min: 4, max: 256, step: 4, value: 100 }, (value) => ((machine = roof(value)), (setting.curve = machine.curve), draw()));
+  const here = dom.h("option", { value: "here" });
   const measured = dom.h("option", { value: "page" }, "Measured: the run on this page");
-  const choice = dom.h("select", { "aria-label": "What a pass costs" }, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), measured);
-  choice.addEventListener("change", () => (use(choice.value), draw()));
+  const choice = dom.h("select", { "aria-label": "What a pass costs" }, here, MACHINES.map(({ name, words }) => dom.h("option", { value: name }, words)), measured);
+  choice.addEventListener("change", () => (use(choice.value), (isChosen = true), draw()));
 
-  const here = dom.button("It pays most here", "", () => {
+  const guess = dom.button("It pays most here", "", () => {
     const { gains: all, best: length } = costs.speedups(setting);
     if (at === length) {
       seen = null;
-      here.hidden = true;
+      guess.hidden = true;
       quest.check(true);
       draw();
     } else dom.say(formula, `γ = ${at} gives ${two(all[at])}×. There is a better one.`);
   });
-  here.hidden = true;
+  guess.hidden = true;
   const quest = task("The curve is hidden. At which γ does drafting pay most?", () => {
     begin(SCENES[Math.floor(Math.random() * 3)].name);
     setting.accept = setting.accept.map((one) => one * (0.85 + 0.15 * Math.random()));
     at = 1;
     seen = new Set([at]);
-    here.hidden = false;
+    guess.hidden = false;
     draw();
   }, "Found. Left of it a pass is worth more guesses; right of it the last guess costs more than it brings.", () => {
     seen = null;
-    here.hidden = true;
+    guess.hidden = true;
   });
-  quest.element.append(here);
+  quest.element.append(guess);
 
   begin("head");
   return {
@@ -165,6 +164,9 @@ export function laboratory() {
     show() {
       runs = runsOnPage();
       measured.hidden = !runs.some(machineOf);
+      here.disabled = !HERE.length;
+      here.textContent = HERE.length ? HERE[0].words : "This machine, not measured yet";
+      if (HERE.length && (machine.name === "here" || (machine.name === "cores" && !isChosen))) use("here");
       own.replaceChildren(...runs.map((run) => dom.button(`${run.title}: ${two(run.measured)}×`, "Use this run's own numbers", () => take(run), { class: "svp-run" })));
       draw();
     },

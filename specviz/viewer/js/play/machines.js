@@ -48,6 +48,20 @@ export const MACHINES = [
   },
 ];
 
+/** The machine that serves the page, as its runs have measured it; empty until they have. @type {Machine[]} */
+export const HERE = [];
+
+/** Take what the server has measured, if anything. @param {null | { model: string, dtype: string, device: string, threads?: string, rows: number[], milliseconds: number[], at: number }} found */
+export function measuredHere(found) {
+  HERE.length = 0;
+  if (!found) return;
+  const { model, dtype, device, threads, rows, milliseconds, at } = found;
+  const on = [device, threads && `threads: ${threads}`, model, dtype.replace("torch.", "")].filter(Boolean).join(", ");
+  const times = milliseconds.map((one) => Number(one.toPrecision(3)));
+  const source = `measured by runs here, last on ${new Date(at * 1000).toLocaleDateString()}: ${times.join(", ")} ms for ${rows.join(", ")} rows; ${on}`;
+  HERE.push({ name: "here", words: "This machine, measured", source, curve: { rows, cost: milliseconds.map((one) => one / milliseconds[0]) }, upto: rows[rows.length - 1] });
+}
+
 /** @param {number} first @param {number} decay */
 const decaying = (first, decay) => Array.from({ length: 12 }, (_, at) => first * decay ** at);
 

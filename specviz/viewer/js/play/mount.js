@@ -5,6 +5,7 @@ import * as dom from "../kit/dom.js";
 import { CSS } from "./measured.js";
 import { chain } from "./chain.js";
 import { laboratory } from "./laboratory.js";
+import { measuredHere } from "./machines.js";
 import { lookAlikes, oneToken } from "./one.js";
 import { tree } from "./tree.js";
 import { SHADES, WORDS, makeWorld } from "./world.js";
@@ -61,8 +62,13 @@ function play(host, only) {
   }
 
   host.replaceChildren(root);
-  // Runs may have come to the page since this tab was last seen.
-  new IntersectionObserver(([seen]) => seen.isIntersecting && levels[open].show()).observe(host);
+  // Since this tab was last seen, runs may have come to the page, and the machine may have timed passes.
+  new IntersectionObserver(async ([seen]) => {
+    if (!seen.isIntersecting) return;
+    levels[open].show();
+    measuredHere(await window.specvizPage.costs());
+    levels[open].show();
+  }).observe(host);
   show(inLesson ? only : new URL(location.href).searchParams.get("play") || "", false);
   if (inLesson) return;
   // A link to a level anywhere on the page but in a lesson, which opens it in place.
