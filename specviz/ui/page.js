@@ -122,7 +122,7 @@
   /** @param {Stage} viewer */
   const nameOf = ({ live, feed }) => (live && feed.name ? `mine:${feed.name}` : feed.name);
   /** Names of visitors' own runs that the server keeps for whoever has the link. @type {Set<string | null>} */
-  const kept = new Set([query().get("trace")]);
+  const kept = new Set([query().get("trace"), ...(query().get("methods") || "").split(",")]);
   /** @param {Stage} viewer */
   const isShared = (viewer) => kept.has(nameOf(viewer)) || (nameOf(viewer) && !nameOf(viewer).startsWith("mine:"));
   const sought = { trace: query().get("left") || query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
@@ -284,16 +284,15 @@
     name: () => { const viewer = lent.stage(); return viewer && isShared(viewer) ? nameOf(viewer) : ""; },
     /** The name of its run, if it is the visitor's own and not shared yet. */
     own: () => { const viewer = lent.stage(); return viewer && !isShared(viewer) ? nameOf(viewer) : ""; },
-    /** Have the server keep the visitor's own run; until when, in a sentence. */
-    keep: async () => {
-      const name = lent.own();
-      if (!name) return "";
+    /** Have the server keep a run of the visitor's own, by default the visible one; until when, in a sentence. */
+    keep: async (name = lent.own()) => {
+      if (!name || kept.has(name)) return "";
       if (lent.stage()?.trace.baseline) throw new Error("Its autoregressive run is still being timed. Share it in a moment.");
       const answer = await fetch(`${base()}/specviz/share?run=${name}`, { method: "POST" });
       const said = await answer.text();
       if (!answer.ok) throw new Error(answer.status === 400 ? said : "The server did not answer; try again.");
       kept.add(name);
-      return `Your run is kept here until ${said}. `;
+      return `A copy is kept here until ${said}. `;
     },
   };
 

@@ -37,9 +37,12 @@ def shelf(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SPECVIZ_CACHE", str(tmp_path_factory.mktemp("cache")))
     shared = make(Settings(traces=shelf(tmp_path_factory.mktemp("app") / "traces")), FakeEngine(), lambda device: HARDWARE)
     with served(shared) as found:
         yield found
+    patch.undo()
 
 
 @pytest.fixture
@@ -177,6 +180,36 @@ def test_a_live_race_of_the_methods_in_sight(racing):
     page.get_by_label("Runs", exact=True).select_option("recorded")
     page.get_by_label("Search methods").fill("")
     assert len(names(racing)) == len(RACE) + 1
+
+
+def test_a_link_opens_the_lanes_of_a_live_race(browser, racing):
+    page, ways = racing.page, racing.page.locator("#sp-sharing")
+    page.get_by_label("Search methods").fill("lookup")
+    page.get_by_label("Prompt", exact=True).locator("visible=true").fill("Say hello.")
+    page.get_by_role("button", name="Race 1 live").click()
+    expect(page.get_by_label("Runs", exact=True)).to_have_value("live")
+    racing.button("Share").click()
+    expect(ways).to_contain_text("keeps your run, with its prompt")
+    ways.get_by_role("button", name="Copy link").click()
+    expect(page.locator("#sp-linked")).to_contain_text("kept here until")
+    link = ways.get_by_label("Copied text").input_value()
+    assert link.startswith(racing.url) and "methods=mine%3A" in link
+    with closing(AppPage(browser, racing.url, link.removeprefix(racing.url), reduced_motion="reduce")) as other:
+        expect(other.page.get_by_label("Runs", exact=True)).to_have_value("live")
+        assert names(other) == ["Prompt lookup", "One at a time"]
+        expect(other.page.get_by_label("Prompt", exact=True).locator("visible=true")).to_have_value("Say hello.")
+        other.page.get_by_label("Runs", exact=True).select_option("recorded")
+        assert len(names(other)) == len(RACE) + 1
+        other.page.get_by_label("Runs", exact=True).select_option("live")
+        other.page.get_by_role("button", name="Prompt lookup", exact=True).click()
+        other.until(f"{other.stage()}.trace.run.prompt === 'Say hello.'")
+        other.until("!location.search.includes('methods=')")
+    page.keyboard.press("Escape")
+    page.get_by_label("Runs", exact=True).select_option("recorded")
+    racing.button("Share").click()
+    ways.get_by_role("button", name="Copy link").click()
+    expect(page.locator("#sp-linked")).to_contain_text("cop")
+    assert "mine" not in ways.get_by_label("Copied text").input_value(), "recorded lanes need no name"
 
 
 def test_the_lanes_become_a_clip(racing, tmp_path):

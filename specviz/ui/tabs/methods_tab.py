@@ -37,6 +37,7 @@ def lane(name: str, trace: Trace) -> dict[str, Any]:
     verdict = metrics.compared_speed(trace)
     return {
         "name": name,
+        "prompt": trace.run.prompt,
         "method": trace.run.method,
         "title": trace.run.title,
         "promise": metrics.promise(trace),
@@ -85,13 +86,21 @@ class MethodsTab:
         field.stop(halt, None, None, queue=False, **QUIET)
         field.select(play_lane, run_tabs.runs, run_tabs.outputs, **QUIET)
 
-    def opened(self, filled: bool) -> tuple[Any, bool]:
-        """Return the recorded lanes when the tab is opened for the first time."""
+    async def opened(self, filled: bool, request: gr.Request) -> tuple[Any, bool]:
+        """Return the recorded lanes when the tab is opened for the first time, and the live ones that the URL names."""
         if filled:
             return gr.skip(), True
-        gallery = self.shared.archive.gallery
-        prompt = gallery.race[0].run.prompt if gallery.race else ""
-        return value([lane(one.name, one.trace) for one in gallery.race], prompt, papers=papers(gallery)), True
+        archive, linked, note = self.shared.archive, list[dict[str, Any]](), ""
+        recorded = archive.gallery.race
+        names = [name for name in request.query_params.get("methods", "").split(",")[:MOST_METHODS] if name.startswith(MINE)]
+        try:
+            for name in names:
+                await archive.recall(name, self.shared.presence.address_of(request))
+            linked = await self.shared.read(names, lambda: [lane(name, archive.trace(name)) for name in names], request)
+        except SpecvizError as error:
+            note = str(error)
+        prompt, lanes = recorded[0].run.prompt if recorded else "", [lane(one.name, one.trace) for one in recorded]
+        return value(lanes, prompt, note, papers=papers(archive.gallery), linked=linked), True
 
     def race(self, caller: Caller, prompt: str, methods: Sequence[str], runs: Runs) -> Iterator[tuple[str, Runs]]:
         """Run methods one after the other, each from an empty memory, and yield the lanes so far. Adds the runs to ``runs``."""
@@ -125,7 +134,9 @@ class MethodsTab:
 
 
 def value(
-    lanes: list[dict[str, Any]], prompt: str, note: str = "", running: str = "", place: str = "", papers: Any = ()
+    lanes: list[dict[str, Any]], prompt: str, note: str = "", running: str = "", place: str = "", **once: Any
 ) -> str:  # fmt: skip
-    """Return the value of the component. ``running``: method that is running; ``place``: its place among the methods."""
-    return json.dumps({"lanes": lanes, "prompt": prompt, "note": note, "running": running, "place": place, "papers": papers})
+    """Return the value of the component. ``running``: method that is running; ``place``: its place among the methods;
+    ``once``: the ``papers`` and the ``linked`` live lanes.
+    """
+    return json.dumps({"lanes": lanes, "prompt": prompt, "note": note, "running": running, "place": place} | once)

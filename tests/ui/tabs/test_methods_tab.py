@@ -1,7 +1,9 @@
 """All methods on one clock: what a lane says, and a live race that is bounded and can be stopped."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -17,7 +19,7 @@ from specviz.ui.settings import Settings
 from specviz.ui.tabs import methods_tab
 from specviz.ui.tabs.methods_tab import MethodsTab, lane
 from specviz.ui.tabs.run_tab import TextTab
-from tests.support.fakes.ui import FakeEngine, Refused, app, recorded
+from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, recorded
 
 ASKED = ["prompt_lookup", "token_recycling", "stand"]
 
@@ -103,9 +105,31 @@ def test_every_method_is_on_the_map_with_its_paper_and_a_run(tmp_path):
         assert paper == (method.paper and vars(method.paper)) and listed[name]["family"]
         assert listed[name]["url"] == (f"https://arxiv.org/abs/{method.paper.arxiv}" if paper and paper["arxiv"] else "")
     assert listed["stand"]["run"] == "stand" and listed["eagle3"]["run"] is None
-    first, filled = tab(shared).opened(False)
-    assert filled and len(json.loads(first)["papers"]) == len(listed)
-    assert tab(shared).opened(True)[0] == gr.skip()
+    first, filled = asyncio.run(tab(shared).opened(False, VISITOR))
+    assert filled and len(json.loads(first)["papers"]) == len(listed) and json.loads(first)["linked"] == []
+    assert asyncio.run(tab(shared).opened(True, VISITOR))[0] == gr.skip()
+
+
+def test_a_link_shows_the_lanes_of_a_shared_race_and_no_run_that_is_not_shared(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    shared = app(tmp_path, FakeEngine())
+    lanes = list(race(shared, [], ASKED[:2]))[-1]["lanes"]
+    names = [one["name"] for one in lanes]
+    for name in names:
+        asyncio.run(shared.archive.share(name, "sender"))
+
+    def opened(*given):
+        visitor = SimpleNamespace(**{**vars(VISITOR), "query_params": {"methods": ",".join(given)}})
+        return json.loads(asyncio.run(tab(shared).opened(False, visitor))[0])
+
+    later = app(tmp_path, FakeEngine())
+    assert names[0].removeprefix("mine:") not in later.archive.store
+    shared = later
+    found = opened(*names)
+    assert found["linked"] == lanes and found["linked"][0]["prompt"] == "Hello" and not found["note"]
+    assert [opened(word)["linked"] for word in ("", "papers", "stand")] == [[], [], []]
+    refused = opened(names[0], "mine:" + "a" * 24)
+    assert refused["linked"] == [] and "no longer kept here" in refused["note"] and refused["papers"]
 
 
 @pytest.mark.slow

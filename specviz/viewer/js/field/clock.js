@@ -36,7 +36,7 @@ export function clock(field) {
   const choice = (label, options) => dom.h("select", { class: "svf-box", "aria-label": label }, Object.entries(options).map(([value, name]) => dom.h("option", { value }, name)));
   const title = dom.h("h2", {});
   const sort = choice("Order of the lanes", { time: "fastest first", tau: "most tokens a pass first", method: "by name" });
-  const from = choice("Runs", { recorded: "recorded runs", live: "your live runs" });
+  const from = choice("Runs", { recorded: "recorded runs", live: "live runs" });
   const search = /** @type {HTMLInputElement} */ (dom.h("input", { class: "svf-box", type: "search", placeholder: "Search methods", "aria-label": "Search methods" }));
   const go = dom.button("Race", "Play the lanes at a pace to watch", () => (frame ? halt() : start()), { class: "svf-box svf-primary" });
   const zoom = (by) => () => look(by ? zoomed(view, by, middle(), whole) : { from: 0, span: whole });
@@ -91,7 +91,7 @@ export function clock(field) {
         pen.restore();
       });
     };
-    return { canvas, seconds: whole / 1e9 / comfortable(whole), draw: draws };
+    return { canvas, seconds: whole / 1e9 / comfortable(whole), draw: draws, live: source === "live" ? rows.flatMap(({ lane }) => lane.name || []) : [] };
   }
 
   function render() {
@@ -236,8 +236,8 @@ export function clock(field) {
   /** Take a value of the server: the recorded runs, or the state of a live race. @param {Value} value */
   function take(value) {
     const first = !values.recorded;
-    if (value.papers.length) cited = new Map(value.papers.map((method) => [method.name, method]));
-    if (first) prompt.value = value.prompt;
+    if (value.papers) cited = new Map(value.papers.map((method) => [method.name, method]));
+    if (value.papers) prompt.value = value.prompt;
     running = value.running;
     const name = value.running && (values.recorded.lanes.find(({ method }) => method === value.running)?.title || value.running);
     dom.say(note, name ? `${[`${name}, ${value.place}`, value.note].filter(Boolean).join(" · ")}` : value.note);

@@ -56,7 +56,9 @@ function field(host, page, props, watch, trigger) {
     if (!props.value) return;
     const value = JSON.parse(props.value);
     lanes.take(value);
-    if (value.papers.length) map.take(value.papers, new Map(value.lanes.map(({ method, speedup }) => [method, speedup ? `${speedup.toFixed(2)}×` : ""])));
+    if (!value.papers) return;
+    if (value.linked.length) lanes.take({ ...value, lanes: value.linked, prompt: value.linked[0].prompt });
+    map.take(value.papers, new Map(value.lanes.map(({ method, speedup }) => [method, speedup ? `${speedup.toFixed(2)}×` : ""])));
   };
   watch("value", update);
   update();

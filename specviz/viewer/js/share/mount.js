@@ -6,7 +6,7 @@ import { gif } from "./gif.js";
 import { clip, clips, film, picture, png, svg } from "./picture.js";
 import { race } from "./race.js";
 
-/** What the page lends: its visible stage, if it has a run, the run's name, links, the clipboard, and a promise to keep the run. @typedef {{ stage: () => Stage | null, name: () => string, own: () => string, keep: () => Promise<string>, link: () => string, address: (path: string) => string, copy: (text: string) => Promise<void> }} Page */
+/** What the page lends: its visible stage, if it has a run, the run's name, links, the clipboard, and a promise to keep the run. @typedef {{ stage: () => Stage | null, name: () => string, own: () => string, keep: (name?: string) => Promise<string>, link: () => string, address: (path: string) => string, copy: (text: string) => Promise<void> }} Page */
 
 /** @param {Blob} blob @param {string} name */
 function save(blob, name) {
@@ -42,10 +42,14 @@ function share(box, button, page) {
   }
 
   async function link() {
-    // The address of a pair names recorded runs only.
+    // The address of a pair names recorded runs only; that of the Methods tab may name the lanes of a live race.
     const pair = page.stage()?.root.closest(".sp-pair");
-    const before = pair ? "" : await page.keep();
-    return copied(page.link(), "Link", pair && page.own() ? "Your own run is not in a link to a pair: share it from its tab. " : before);
+    const names = filmed()?.live || [];
+    let before = pair ? "" : await page.keep();
+    for (const name of names) before = (await page.keep(name)) || before;
+    const url = new URL(page.link());
+    if (names.length) url.searchParams.set("methods", names.join());
+    return copied(url.href, "Link", pair && page.own() ? "Your own run is not in a link to a pair: share it from its tab. " : before);
   }
 
   async function embed() {
@@ -124,7 +128,7 @@ function share(box, button, page) {
     const stage = page.stage();
     const has = { any: true, stage: Boolean(stage), run: Boolean(page.name() || page.own()), race: Boolean(filmed()) };
     for (const one of buttons) one.disabled = !has[/** @type {keyof typeof has} */ (one.dataset.needs)];
-    own.textContent = page.own() ? "A link or embed code keeps your run, with its prompt, on this server for some days; anyone who has it can open the run." : "";
+    own.textContent = page.own() || filmed()?.live?.length ? "A link or embed code keeps your run, with its prompt, on this server for some days; anyone who has it can open the run." : "";
   }
 
   /** @param {boolean} open */

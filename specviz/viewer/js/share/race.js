@@ -7,7 +7,7 @@ import { comfortable } from "../run/race.js";
 import { Lane, seconds } from "../run/raceLane.js";
 import { countAt, lineUp, places, result } from "../run/raceLanes.js";
 
-/** A canvas, how long its film takes, and what draws the moment at a share of it, once it is ready; `live` if no link names its lanes. @typedef {{ canvas: HTMLCanvasElement, seconds: number, draw: (share: number) => void, ready?: () => Promise<any>, live?: boolean }} Film */
+/** A canvas, how long its film takes, and what draws the moment at a share of it, once it is ready; `live` are the names of its live runs. @typedef {{ canvas: HTMLCanvasElement, seconds: number, draw: (share: number) => void, ready?: () => Promise<any>, live?: string[] }} Film */
 
 const [WIDE, TALL, PAD, SIDE] = [960, 104, 24, 192];
 const LETTERS = Math.floor((WIDE - 2 * PAD) / 8.45);
