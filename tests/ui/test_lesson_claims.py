@@ -156,6 +156,14 @@ def test_every_question_about_the_kept_tokens_gives_something_to_reason_from():
     assert copied == ["02-copying", "02-copying", "25-served"]
 
 
+def test_no_habit_answers_the_typed_questions():
+    """Whoever always takes the same place, or always the longest choice, is right on less than half of them."""
+    asked = [page.ask for one in SHIPPED.values() for page in one.pages if page.ask and page.ask.choices]
+    places = [sum(ask.answer == place for ask in asked) for place in range(4)]
+    longest = sum(len(ask.choices[ask.answer]) == max(map(len, ask.choices)) for ask in asked)
+    assert max(*places, longest) < len(asked) / 2, (places, longest, len(asked))
+
+
 READABLE = 0.5
 """Probability below which a reader expects the drafter to fail."""
 
