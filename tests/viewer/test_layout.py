@@ -193,3 +193,11 @@ def test_a_crowded_tree_is_grouped_so_that_all_its_text_can_be_read(node, nodes,
     beside = [sum(item["kind"] == "node" and item["parent"] == drafted[5][0] for item in items) for _, items in (usual, near)]
     assert beside[1] >= beside[0], "first the siblings of the node in focus"
     assert {item["id"] for item in opened[1]} >= {at for at, one in enumerate(drafted) if one[0] == 0}
+
+
+@pytest.mark.parametrize("height", [340, 97])
+def test_a_crowded_tree_can_be_read_before_it_is_judged_too(node, height):
+    nodes = [cases.node(-1, " a", "root"), *(cases.node(at // 4, f" guess{at}", "skipped") for at in range(80))]
+    made = drawn(node, cases.step(0, nodes, [], None), width=612, height=height)
+    assert all(item["label"] for item in made["items"]) and overlaps(made["items"]) == []
+    assert sum(item["hidden"] + (item["kind"] == "node") for item in made["items"]) == len(nodes)

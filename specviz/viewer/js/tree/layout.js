@@ -218,10 +218,10 @@ export function tree(step, frame) {
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
   const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED, false) : null;
   if (named && named.fits) return finished(named, room);
-  const group = room.whole || step.veiled || room.opened.has("pruned") ? null : grouped(step, room, foldable);
-  if (group) return { ...finished(group, room), grouped: true };
   const readable = step.veiled ? shrunk(step, room, foldable, READABLE, NAMED) : null;
-  return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
+  if (readable && readable.fits) return finished(readable, room);
+  const group = room.whole || room.opened.has("pruned") ? null : grouped(step, room, foldable);
+  return group ? { ...finished(group, room), grouped: true } : finished(shrunk(step, room, foldable), room);
 }
 
 /** A crowded step with as many named nodes as fit; null if it is not crowded or its path alone does not fit. @param {Step} step @param {boolean} fold @returns {Fitting | null} */
