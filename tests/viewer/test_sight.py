@@ -110,3 +110,15 @@ def test_a_mark_or_its_edge_stands_out_from_any_picture(mark, picture, blind):
     core, edge = darkened(getattr(palette.LIGHT, mark)), palette.LIGHT.paper
     assert max(contrast(core, picture, blind), contrast(edge, picture, blind)) >= 3
     assert contrast(core, edge, blind) >= 3
+
+
+def test_a_phone_reads_text_first_and_pictures_never(node):
+    body = """
+    const reads = (modality, more) => modules["stage/attention"].reads(
+      { reading: null, table: false, size: "phone", options: {}, trace: { run: { modality } }, ...more });
+    const kinds = ["text", "vision_language", "image"];
+    const ways = [{}, { size: "wide" }, { options: { autoplay: false } }, { reading: false }, { size: "wide", reading: true }];
+    return ways.map((way) => kinds.map((kind) => reads(kind, way)));
+    """
+    no = [False] * 3
+    assert node(body) == [[True, True, False], no, no, no, [True, True, False]]
