@@ -32,7 +32,7 @@ KEPT_BYTES = 64 << 20
 LEVEL = 5
 TRACE = "trace"
 SOURCE = "source"
-"""Kind of the source code that made a run's steps, as JSON."""
+"""Kind of the source code of a run's method, as JSON."""
 EMBED = "embed"
 """Kind of the page that other sites may frame: only the stage of a recorded or shared run, without access to the app around
 it.

@@ -1,5 +1,5 @@
 // @ts-check
-// The reading view: the text in chunks, one a step; a chunk opens the draft of its step in place, and the code that made it.
+// The reading view: the text in chunks, one a step; a chunk opens the draft of its step in place, and the method's code.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
@@ -198,10 +198,10 @@ class Reader {
     return [...parts, fold];
   }
 
-  /** The drawer with the code that made this step. @param {Step} step */
+  /** The drawer with the method's code. @param {Step} step */
   code(step) {
     const body = dom.h("div", { class: "sv-read-code" });
-    const fold = dom.h("details", { open: this.coding }, dom.h("summary", { "data-key": "code" }, "The code that made this step"), body);
+    const fold = dom.h("details", { open: this.coding }, dom.h("summary", { "data-key": "code" }, "The method's code: draft, judge, commit"), body);
     const draw = () => body.replaceChildren(...(this.sources ? Reader.listing(this.sources, step.rule) : [dom.h("p", {}, "One moment …")]));
     const ask = () => {
       const { stage, steps } = this;
@@ -224,21 +224,21 @@ class Reader {
     return fold;
   }
 
-  /** The functions by phase; of several rules, the one that names itself as the step does. @param {Source[]} sources @param {string} rule */
+  /** The functions by phase, and what they are; of several rules, the one that names itself as the step does. @param {Source[]} sources @param {string} rule */
   static listing(sources, rule) {
     const own = sources.filter(({ phase, text }) => phase === "judge" && text.includes(`"${rule}"`));
     const taken = sources.filter((one) => one.phase !== "judge" || !own.length || own.includes(one));
-    const several = taken.filter(({ phase }) => phase === "draft").length > 1;
-    const note = several ? [dom.h("p", { class: "sv-mute" }, "Which of several functions drafted follows from the run's parameters.")] : [];
-    return Object.entries(PHASES).flatMap(([phase, title]) => {
+    const note = dom.h("p", { class: "sv-mute" }, "Whole functions of the components that the method may use; the run's parameters decide which take part.");
+    const sections = Object.entries(PHASES).flatMap(([phase, title]) => {
       const of = taken.filter((one) => one.phase === phase);
       const lines = (text) => text.replace(/\n$/, "").split("\n").map((line) => dom.h("code", {}, line || " "));
       const functions = of.map(({ name, file, line, text }) => [
         dom.h("p", {}, dom.h("b", {}, name), dom.h("span", { class: "sv-mute" }, ` ${file}:${line}`)),
         dom.h("pre", { tabindex: "0", role: "region", "aria-label": name, style: `counter-reset: line ${line - 1}` }, lines(text)),
       ]);
-      return of.length ? [dom.h("section", { class: `sv-code-${phase}` }, dom.h("h4", {}, title), phase === "draft" ? note : null, functions)] : [];
+      return of.length ? [dom.h("section", { class: `sv-code-${phase}` }, dom.h("h4", {}, title), functions)] : [];
     });
+    return [note, ...sections];
   }
 
   set(patch) {
