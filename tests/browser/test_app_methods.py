@@ -228,6 +228,14 @@ def test_the_lanes_become_a_clip(racing, tmp_path):
     assert len(set(frames)) > 5, "the lanes move"
 
 
+def test_a_link_leads_to_the_map_of_papers_from_wherever_one_was(racing):
+    racing.tab("About")
+    racing.page.get_by_role("link", name="Their papers on a map").click()
+    expect(racing.page.get_by_role("tab", name="Methods", exact=True)).to_have_attribute("aria-selected", "true")
+    expect(racing.page.locator(".svf-map")).to_be_visible()
+    racing.until("new URL(location.href).searchParams.get('methods') === 'papers'")
+
+
 def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing):
     page = racing.page
     page.get_by_role("button", name="Papers", exact=True).press("Enter")

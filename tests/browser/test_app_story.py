@@ -139,7 +139,8 @@ def test_its_doors_lead_to_the_run_and_to_one_s_own_prompt(reader):
     page.get_by_role("link", name="Run your own prompt").click()
     expect(page.get_by_role("tab", name="Text", exact=True)).to_have_attribute("aria-selected", "true")
     expect(page.locator("#sp-prompt textarea")).to_be_focused()
-    for door, tab in (("Play with the odds", "Play"), ("Take the lessons", "Learn"), ("Watch a run, step by step", "Text")):
+    doors = {"Play with the odds": "Play", "Take the lessons": "Learn", "See the papers": "Methods", "Watch a run": "Text"}
+    for door, tab in doors.items():
         reader.tab("Story")
         page.get_by_role("link", name=door).click()
         expect(page.get_by_role("tab", name=tab, exact=True)).to_have_attribute("aria-selected", "true")

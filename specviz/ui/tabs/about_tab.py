@@ -47,5 +47,8 @@ def content(shared: AppState) -> str:
     first = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
     cards = panels.cards({method: panels.measured(one.run, one.end, one.name) for method, one in first.items()})
     formulas = panels.facts({name.replace("_", " "): markup(formula) for name, formula in FORMULAS.items()})
-    numbers = f"<h2>Methods</h2>{cards}<h2>Numbers</h2>{formulas}"
-    return INTRODUCTION + panels.hardware(shared.hardware.sentence()) + numbers + PROGRAMS + CREDIT
+    return (
+        f"{INTRODUCTION}{panels.hardware(shared.hardware.sentence())}<h2>Methods</h2>"
+        '<p><a href="?tab=methods&amp;methods=papers">Their papers on a map, year by year</a>.</p>'
+        f"{cards}<h2>Numbers</h2>{formulas}{PROGRAMS}{CREDIT}"
+    )

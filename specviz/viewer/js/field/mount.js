@@ -52,6 +52,10 @@ function field(host, page, props, watch, trigger) {
 
   (host.firstElementChild || host).replaceChildren(root);
   show(new URL(location.href).searchParams.get("methods") || "", false);
+  // A link to the map, as in About and in the story.
+  document.addEventListener("click", (event) => {
+    if (dom.closest(event, 'a[href$="methods=papers"]')) show("papers", false);
+  });
   const update = () => {
     if (!props.value) return;
     const value = JSON.parse(props.value);

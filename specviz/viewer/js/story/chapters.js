@@ -105,7 +105,7 @@ export const chapters = (n) => [
     says: [
       ["That is speculative decoding. Methods differ in who guesses, in what shape, and in how strictly it is judged. Over twenty of them are recorded here."],
       [dom.h("span", { class: "sst-doors" },
-        link("?tab=text", "Watch a run, step by step"), link("?tab=play&play=one", "Play with the odds"), link("?tab=learn", "Take the lessons"), dom.h("a", { href: "?tab=text", "data-own": "" }, "Run your own prompt"))],
+        link("?tab=text", "Watch a run, step by step"), link("?tab=play&play=one", "Play with the odds"), link("?tab=learn", "Take the lessons"), link("?tab=methods&methods=papers", "See the papers, year by year"), dom.h("a", { href: "?tab=text", "data-own": "" }, "Run your own prompt"))],
     ],
   },
 ];
