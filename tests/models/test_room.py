@@ -131,6 +131,13 @@ def test_a_model_that_is_not_here_says_what_is_to_be_fetched(machine, tmp_path, 
     assert room.note(name) == said
 
 
+@pytest.mark.parametrize(("offline", "here"), [(False, False), (True, True), (True, False)])
+def test_heads_that_cannot_be_fetched_say_so(tmp_path, monkeypatch, offline, here):
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(hub, "cached_folder", lambda repository: tmp_path if here else None)
+    assert room.unreachable("a/heads") == (f", {room.OFFLINE}" if offline and not here else "")
+
+
 def test_a_folders_size_is_what_its_files_say(tmp_path):
     save_file({"a": torch.zeros(100, 30), "b": torch.zeros(7, dtype=torch.float16)}, tmp_path / "model.safetensors")
     (tmp_path / "other.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0notjson!")

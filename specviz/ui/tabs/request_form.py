@@ -266,8 +266,10 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
         if modality != "text":
             raise BadInput("An inference server is asked for text alone: name it as the target of the Text tab.")
         if model_name.removeprefix(SERVED) not in settings.servers:  # visitors must not make the app connect to other hosts
-            listed = ", ".join(settings.servers) or "none"
-            raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS named when it started: {listed}.")
+            raise BadInput(
+                "This app sends prompts only to the servers that SPECVIZ_SERVERS named when it started: "
+                f"{', '.join(settings.servers) or 'none'}."
+            )
         return model_name
     if not model_name or len(model_name) > 300:
         raise BadInput("Choose a target model.")
@@ -282,9 +284,12 @@ def fits(pair: Pair, target: str) -> bool:
 
 
 def heads(method: str, target: str, settings: Settings) -> Titles:
-    """Return the title and name of the published heads that a method reads as they are, for a target."""
+    """Return the title and name of the published heads that a method reads as they are, for a target.
+
+    A title mentions the size, and heads that are not here and cannot be fetched.
+    """
     return [
-        (f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB)", pair.heads)
+        (f"{pair.heads} ({pair.head_bytes / 1e9:.1f} GB{room.unreachable(pair.heads)})", pair.heads)
         for pair in PAIRS
         if settings.any_model and pair.method == method and not pair.pickled and fits(pair, target)
     ]
@@ -293,7 +298,7 @@ def heads(method: str, target: str, settings: Settings) -> Titles:
 def published(method: Method, target: str, modality: str, settings: Settings) -> str:
     """Return HTML about the target's download, and about published heads that the drop-down of draft models does not list."""
     note = room.note(target) if target in offered(settings, modality) else ""
-    words = f"{note[:1].upper()}{note[1:]}. " if note else ""
+    words = note and f"{note[:1].upper()}{note[1:]}. "
     pairs = [pair for pair in PAIRS if settings.any_model and pair.layout != MTP and pair.entry.modality == modality]
     fitting = [pair for pair in pairs if fits(pair, target)]
     own = [pair for pair in fitting if pair.method == method.name]
@@ -304,7 +309,7 @@ def published(method: Method, target: str, modality: str, settings: Settings) ->
         words += f"No heads are published for this target; some are for {', '.join(targets)}. "
     if others := dict.fromkeys(get(pair.method).title for pair in fitting if pair.method != method.name):
         words += f"Heads are published for this target with the method {' or '.join(others)}."
-    return f'<p class="sp-summary">{words}</p>' if words else ""
+    return words and f'<p class="sp-summary">{words}</p>'
 
 
 def servers(settings: Settings) -> Titles:

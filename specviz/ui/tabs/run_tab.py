@@ -32,7 +32,6 @@ IDEA = (
     "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
     "one pass of the model checks it and keeps what it agrees with."
 )
-TYPED = "Or type a hub id, folder or .gguf file."
 
 OFFER = (
     '<span class="sp-offer"><b>New here?</b><span>See how a pass writes several tokens.</span>'
@@ -77,9 +76,9 @@ class RunTab(TabParts):
                 with gr.Column(elem_classes="sp-front", min_width=0):
                     self.banner = theme.html("", visible=False)
                     Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
-                    feed = "" if tab_page else self.archive.feed(name)
                     self.stage = Stage(
-                        feed, elem_id=f"{prefix}-stage", elem_classes="sp-stage", tail=sse.PATH
+                        "" if tab_page else self.archive.feed(name), tail=sse.PATH,
+                        elem_id=f"{prefix}-stage", elem_classes="sp-stage",
                     )  # fmt: skip
                 self.figures = Figures(shared, self.run_name, prefix)
             with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
@@ -106,11 +105,12 @@ class RunTab(TabParts):
     def add_method(self, method: str, target: str, note: str = "") -> None:
         """Add the controls for method and target. ``note``: note of the recorded run."""
         any_model = self.shared.settings.any_model
+        pasted = ", address of an allowed server" if self.shared.settings.servers and self.modality == "text" else ""
         self.method = panels.drop_down(methods(self.modality, any_model), method, "Method", elem_id=f"{self.prefix}-method")
         self.summary = theme.html(panels.summary(method, note))
         self.target = gr.Dropdown(
             self.targets(), value=target, label="Target", allow_custom_value=any_model, elem_id=f"{self.prefix}-target",
-            info=TYPED if any_model else None,
+            info=f"Or type a hub id, folder{pasted} or .gguf file." if any_model else None,
         )  # fmt: skip
         self.draft, published = self.fitting(method, target)
         self.published = theme.html(published)

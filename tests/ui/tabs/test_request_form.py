@@ -11,7 +11,7 @@ from specviz.methods.registry import all_methods, build, describe
 from specviz.models import room
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.run_tab import ImageTab, VisionTab
+from specviz.ui.tabs.run_tab import ImageTab, TextTab, VisionTab
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import sample_trace
 
@@ -126,6 +126,14 @@ def test_an_allowed_server_s_address_may_be_pasted_as_one_has_it(pasted, any_mod
     assert request_form.model(pasted, settings) == f"server:{SERVER}"
     with pytest.raises(BadInput, match="Text tab"):  # the picture would not be sent
         request_form.model(pasted, settings, "vision_language")
+
+
+@pytest.mark.parametrize(("servers", "said"), [((SERVER,), ", address of an allowed server"), ((), "")])
+def test_where_one_types_a_model_it_says_what_may_be_typed(tmp_path, servers, said):
+    shared = app(tmp_path, servers=servers)
+    with gr.Blocks(), gr.Tab() as opened:
+        assert TextTab(shared).target.info == f"Or type a hub id, folder{said} or .gguf file."
+        assert ImageTab(shared, opened).target.info == "Or type a hub id, folder or .gguf file.", "a server answers text alone"
 
 
 @pytest.mark.parametrize(
