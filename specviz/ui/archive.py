@@ -41,6 +41,8 @@ ON_GPU = "Recorded on a GPU"
 """Heading of runs recorded on a GPU, whatever their method."""
 REAL = "Real models"
 """Heading of runs whose generated program was executed."""
+OPENING = control("recorded", "", message="Opening the run")
+"""Value of a stage whose run is sent once its tab is opened."""
 RACE, ONE_CLOCK = "race", "All methods on one prompt"
 """Folder of the recorded runs of one prompt, and their heading."""
 

@@ -20,7 +20,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui import theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, Gallery, choices, join
+from specviz.ui.archive import MINE, OPENING, Gallery, choices, join
 from specviz.ui.stream import sse
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
@@ -198,7 +198,7 @@ RUNNING = _block(
 
 
 class CompareTab(TabParts):
-    """The Compare tab. The stages stay empty until the tab is opened."""
+    """The Compare tab. The runs are sent when the tab is opened."""
 
     verb = ("Run both", "Running")
 
@@ -231,7 +231,7 @@ class CompareTab(TabParts):
             Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
             with gr.Row(elem_classes="sp-pair"):
                 options: dict[str, Any] = {"elem_classes": "sp-stage", "tail": sse.PATH, "autoplay": False}
-                self.stages = [Stage("", elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right")]
+                self.stages = [Stage(OPENING, elem_id=elem_id, **options) for elem_id in ("sp-left", "sp-right")]
             self.table = theme.html("")
         self.wire(tab_page, text)
 

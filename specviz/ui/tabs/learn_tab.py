@@ -19,7 +19,7 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui import lessons, theme
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import Groups
+from specviz.ui.archive import OPENING, Groups
 from specviz.ui.lessons import Ask, Lesson
 from specviz.ui.tabs.events import QUIET, TabParts, Updates
 from specviz.ui.widgets import panels
@@ -123,7 +123,7 @@ class LearnTab(TabParts):
                     self.reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
                     self.onward = gr.Button("Next", variant="primary", size="lg", min_width=0, visible=False)
             with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
-                self.stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
+                self.stage = Stage(OPENING, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
         self.number, self.filled, self.at = gr.State(0), gr.State(False), gr.Textbox(visible=False)
         self.wire(tab_page)
 

@@ -16,7 +16,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui import browser_state, theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, Groups, Recording, Titles, grouped, join
+from specviz.ui.archive import MINE, OPENING, Groups, Recording, Titles, grouped, join
 from specviz.ui.browser_state import Kept
 from specviz.ui.stream import sse
 from specviz.ui.stream.live import Frame
@@ -77,7 +77,7 @@ class RunTab(TabParts):
                     self.banner = theme.html("", visible=False)
                     Race(f"#{prefix}-stage", name="run", sentence=self.idea, elem_classes="sp-race-box")
                     self.stage = Stage(
-                        "" if tab_page else self.archive.feed(name), tail=sse.PATH,
+                        OPENING if tab_page else self.archive.feed(name), tail=sse.PATH,
                         elem_id=f"{prefix}-stage", elem_classes="sp-stage",
                     )  # fmt: skip
                 self.figures = Figures(shared, self.run_name, prefix)

@@ -192,6 +192,13 @@ def test_both_recorded(tmp_path):
     assert "There is no recorded run" in banners(tab, [tab.both(("stand", "nope"), [])])[0]
 
 
+def test_the_stages_say_that_runs_are_to_come_and_nothing_of_the_kind_without_any(tmp_path):
+    tab = made(app(tmp_path))
+    assert all('"message":"Opening the run"' in stage.value for stage in tab.stages)
+    updates = tab.both(("", ""), [])
+    assert [updates[stage] for stage in tab.stages] == ["", ""]
+
+
 def test_a_stop_ends_both(tmp_path):
     tab = made(app(tmp_path, FakeEngine(steps=200, pace=0.02)))
     left, right = tab.stages
