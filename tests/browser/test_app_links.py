@@ -13,7 +13,7 @@ from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served
-from tests.support.pages.stage import patient
+from tests.support.pages.stage import PHONE, PROJECTOR, patient
 
 pytestmark = pytest.mark.browser
 
@@ -210,3 +210,16 @@ def test_a_link_whose_run_is_over_says_so_and_shows_the_page(browser, url):
         assert late.run("feed.name") == "token_recycling"
         late.button("Run live").click()
         late.until(f"{late.stage()}.trace.mode === 'live'")
+
+
+@pytest.mark.parametrize("size", [PROJECTOR, PHONE], ids=["projector", "phone"])
+@pytest.mark.parametrize("tab", ["text", "vision-language", "image", "compare", "learn"])
+def test_a_few_tabs_lead_to_the_step_button_of_every_stage(browser, url, tab, size):
+    with closing(AppPage(browser, url, f"?tab={tab}", viewport=size)) as linked:
+        step = linked.button("Step").first
+        expect(step).to_be_enabled()
+        reached: list[str] = []
+        while not step.evaluate("(one) => one === document.activeElement"):
+            linked.page.keyboard.press("Tab")
+            reached.append(linked.page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()"))
+            assert len(reached) <= 25, reached
