@@ -413,7 +413,7 @@ def methods(modality: str, published: bool = False) -> Groups:
     return grouped
 
 
-LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
+LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only, and mostly says so of other pictures."
 
 
 class VisionTab(RunTab):
