@@ -91,7 +91,9 @@ def finds_nothing(model: Any, tokenizer: Any, prompt: Sequence[int], visual: Seq
     """
     sentence = tokenizer.encode(NOTHING_KNOWN, add_special_tokens=False)
     ids = torch.tensor([[*prompt, *sentence]], device=model.device)
-    logits = model(input_ids=ids, image_hidden_states=torch.stack(list(visual))).logits[0, len(prompt) - 1 : -1]
+    rows = model.get_input_embeddings()(ids)
+    rows[ids == model.config.image_token_id] = torch.cat(list(visual)).to(rows)
+    logits = model(inputs_embeds=rows).logits[0, len(prompt) - 1 : -1]
     return bool(logits.argmax(-1).tolist() == sentence)
 
 

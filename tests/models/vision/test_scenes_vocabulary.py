@@ -1,16 +1,15 @@
 """What the included vision-language model is asked beyond what it learned is said, and its own scenes are not warned of."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
-import torch
 from PIL import Image
 from safetensors import safe_open
 
 from specviz.models.vision import scenes
 from specviz.models.vision.pictures import open_picture
 from specviz.paths import WEIGHTS
+from specviz.pipeline.runner import run
 
 SCENES = json.loads((scenes.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
 
@@ -53,17 +52,10 @@ def test_a_picture_of_nothing_known_is_said_to_be_one(words):
     assert scenes.admits("I see nothing that I know. The background is white.") and not scenes.admits("I see nothing at the top.")
 
 
-@pytest.mark.parametrize("sentence", [scenes.NOTHING_KNOWN, "There is a cat."])
-def test_finding_nothing_is_the_greedy_answers_beginning(words, sentence):
-    """A model that continues every prompt with one sentence."""
-    ids, prompt = words.encode(sentence, add_special_tokens=False), (1, 3, 2)
-
-    def says(input_ids, image_hidden_states):
-        logits = torch.zeros(1, input_ids.shape[1], len(words))
-        for place, token in enumerate(ids, start=len(prompt) - 1):
-            if place < input_ids.shape[1]:
-                logits[0, place, token] = 1.0
-        return SimpleNamespace(logits=logits)
-
-    says.device = torch.device("cpu")
-    assert scenes.finds_nothing(says, words, prompt, torch.zeros(1, 1, 4)) == (sentence == scenes.NOTHING_KNOWN)
+@pytest.mark.model
+def test_the_included_model_finds_nothing_in_an_empty_picture_alone(tmp_path):
+    Image.new("RGB", (200, 150), "white").save(tmp_path / "empty.png")
+    about = {"method": "autoregressive", "prompt": "Describe the picture.", "target": "scenes-vlm", "max_new_tokens": 4}
+    (warning,) = run(**about, image=tmp_path / "empty.png").run.warnings
+    assert "finds nothing" in warning
+    assert run(**about, image=scenes.SCENES / SCENES[0]["file"]).run.warnings == ()
