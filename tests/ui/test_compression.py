@@ -58,7 +58,8 @@ def test_the_page_has_only_the_run_that_it_opens_with(url, shared):
     default = shared.archive.gallery.default
     found = components(answer(url)[1])
     assert default.text in found["sp-stage"]["value"]
-    assert [found[name]["value"] for name in STAGES] == [""] * len(STAGES)
+    for name in STAGES:  # a message at most
+        assert not re.search('"kind":"(run|step|end)"', found[name]["value"]), name
 
 
 def test_what_other_tabs_show_travels_when_they_are_opened(url):
