@@ -84,17 +84,16 @@ def _digest(picture: Image.Image) -> str:
 
 
 @torch.inference_mode()
-def finds_nothing(model: Any, tokenizer: Any, prompt: Sequence[int], visual: Sequence[Tensor] | Tensor) -> bool:
-    """Whether the greedy answer begins with ``NOTHING_KNOWN``: one pass over the prompt and this sentence.
+def finds_nothing(model: Any, tokenizer: Any, prompt: Sequence[int], visual: Sequence[Tensor]) -> bool:
+    """Whether the greedy answer begins with ``NOTHING_KNOWN``.
 
     ``visual``: visual tokens [visual, hidden] of each picture.
     """
-    sentence = tokenizer.encode(NOTHING_KNOWN, add_special_tokens=False)
-    ids = torch.tensor([[*prompt, *sentence]], device=model.device)
+    ids = torch.tensor([[*prompt, *tokenizer.encode(NOTHING_KNOWN, add_special_tokens=False)]], device=model.device)
     rows = model.get_input_embeddings()(ids)
-    rows[ids == model.config.image_token_id] = torch.cat(list(visual)).to(rows)
-    logits = model(inputs_embeds=rows).logits[0, len(prompt) - 1 : -1]
-    return bool(logits.argmax(-1).tolist() == sentence)
+    rows[ids == model.config.image_token_id] = torch.cat(list(visual))
+    said = model(inputs_embeds=rows).logits[0, :-1].argmax(-1)
+    return torch.equal(said[len(prompt) - 1 :], ids[0, len(prompt) :])
 
 
 def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image, nothing: bool = False) -> tuple[str, ...]:
