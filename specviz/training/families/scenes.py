@@ -161,7 +161,7 @@ def _ground(generator: np.random.Generator, paint: Paint) -> str:
 
 def _layout(generator: np.random.Generator, count: int) -> list[tuple[float, float, int]]:
     """Return middles and sizes in pixels of ``count`` things, some in a row or on a grid."""
-    in_rows = count > 1 and generator.random() < 0.2
+    in_rows = count > 1 and generator.random() < 0.45
     while (placed := _placed(generator, count, in_rows)) is None:
         in_rows = in_rows and generator.random() < 0.98  # a row of some numbers of things never fits
     return placed
