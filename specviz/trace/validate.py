@@ -40,9 +40,12 @@ def parsed(text: str) -> dict[str, Any]:
         known = f"this specviz reads versions 1 to {SCHEMA_VERSION}; update specviz for a newer one."
         _wrong("v", f"this file has version {version}, but {known}")
     notes = fields.get("notes")
-    for note in notes if version == 1 and isinstance(notes, list) else ():
-        if isinstance(note, dict) and isinstance(note.get("type"), str):
-            note["type"] = RENAMED_NOTES.get(note["type"], note["type"])
+    for note in notes if isinstance(notes, list) else ():
+        match note:
+            case {"type": str(kind)}:
+                note["type"] = RENAMED_NOTES.get(kind, kind)
+                if "probed" in note:  # the name of ``with_probe`` before edition 3
+                    note["with_probe"] = note.pop("probed")
     return fields
 
 

@@ -192,7 +192,7 @@ def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(na
         alone = decode(target, composed(name, without, target, WARM), PROMPTS[number], budget, WARM, number)
         assert written(steps) == alone.ids
         assert [step.path for step in steps] == [step.path for step in alone.steps]
-        assert steps[0].notes[0].data["probed"] is False
+        assert steps[0].notes[0].data["with_probe"] is False
 
 
 def test_a_target_that_carries_a_state_is_refused():

@@ -148,6 +148,8 @@ def test_a_file_of_version_1_is_read_with_the_notes_names_of_today():
     for before, now in validate.RENAMED_NOTES.items():
         assert f'"type":"{now}"' in text
         text = text.replace(f'"type":"{now}"', f'"type":"{before}"')
+    assert '"with_probe":' in text
+    text = text.replace('"with_probe":', '"probed":')
     assert store.read(text) == trace
     mixed = text.replace('{"v":1,', '{"v":2,', 1)
     assert refused(mixed).field == "v" and refused(mixed).line == 2

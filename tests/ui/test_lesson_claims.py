@@ -54,7 +54,7 @@ def test_panels_show_what_the_texts_beside_them_say():
     assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
     gauge = told("17-through-the-lattice", 5, "lattice")["gauge"]
     assert gauge["length"] < gauge["longest"], "its blocks stay short"
-    assert told("19-only-the-last-token", 3, "last_state")["probed"]
+    assert told("19-only-the-last-token", 3, "last_state")["with_probe"]
     arms = told("20-judged-in-hindsight", 3, "drafter_selection")
     assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
     groups = told("22-side-by-side", 2, "layer_groups")["groups"]

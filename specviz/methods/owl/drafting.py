@@ -239,7 +239,7 @@ class HybridController:
 
     def _noted(self, draft: Draft, half: str, context: Context, score: float | None, threshold: float | None) -> Draft:
         """Return ``draft`` with a :class:`LastStateNote` before all other notes."""
-        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, probed=self.with_probes)
+        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=threshold, with_probe=self.with_probes)
         # A generator: notes are only computed if recorded, and outside the timed part of the round.
         notes = (SuffixNote.of(note).replace(threshold=threshold).to_note() if half == "suffix" else note for note in draft.notes)
         return replace(draft, notes=context.notes(lambda: [own.to_note(), *notes]))

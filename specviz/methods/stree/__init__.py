@@ -17,7 +17,7 @@ class Parameters:
         3, 1, 8, "Beam width, and children tried below each beam node; 1 drafts a chain. The published demo uses 3.", "nodes"
     )
     nodes: int = number(12, 0, 96, "Nodes of the tree; 0 (beam only) chooses the fastest number in every round.", "nodes")
-    cooled: float = number(
+    temperature_floor: float = number(
         0.33, 0.0, 1.0, "Beams are ranked at the run's temperature, but at least at this one. With 0, always at temperature 1.",
         "temperature", step=0.01,
     )  # fmt: skip
@@ -65,7 +65,7 @@ def compose(parameters: Parameters, resources: TextResources) -> parts.Compositi
             own, curve = resources.cost_curve_of(draft.target), resources.cost_curve
             ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
             size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
-        builder = parts.Dynamic(depth, width, size, temperature_floor=parameters.cooled)
+        builder = parts.Dynamic(depth, width, size, temperature_floor=parameters.temperature_floor)
     elif not nodes:
         raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
     else:

@@ -142,7 +142,7 @@ class LastStateNote(TypedNote, frozen=True):
     score: float | None
     """Score of the suffix tree's draft; null without a suffix tree."""
     threshold: float | None
-    probed: bool
+    with_probe: bool
     """Whether the network's input is the state of a [SPEC] token."""
 
 

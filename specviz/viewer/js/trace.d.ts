@@ -487,7 +487,7 @@ declare namespace Trace {
     /** Length of the text so far, in tokens. */ length: integer;
     /** Score of the suffix tree's draft; null without a suffix tree. */ score: number | null;
     threshold: number | null;
-    /** Whether the network's input is the state of a [SPEC] token. */ probed: boolean;
+    /** Whether the network's input is the state of a [SPEC] token. */ with_probe: boolean;
   }
   /** Shared cache of a batch after a round. */
   interface BatchCacheNote {

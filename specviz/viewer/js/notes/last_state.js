@@ -17,7 +17,7 @@ const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 /** @param {Trace.LastStateNote} note */
 function reach(note) {
   const length = format.count(size(note.length), "token");
-  const probe = note.probed ? " and the state of a [SPEC] token after it, which nothing else reads" : "";
+  const probe = note.with_probe ? " and the state of a [SPEC] token after it, which nothing else reads" : "";
   return `Of ${length} of text the network sees only the last one's state${probe}: a longer text costs no more.`;
 }
 
