@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -212,8 +213,15 @@ def test_a_link_opens_the_lanes_of_a_live_race(browser, racing):
     assert "mine" not in ways.get_by_label("Copied text").input_value(), "recorded lanes need no name"
 
 
-def test_the_lanes_become_a_clip(racing, tmp_path):
+def test_the_lanes_become_a_picture_and_a_clip(racing, tmp_path):
     racing.button("Share").click()
+    with racing.page.expect_download() as download:
+        racing.page.locator("#sp-sharing").get_by_role("button", name="Race, SVG").click()
+    download.value.save_as(tmp_path / "race.svg")
+    root = ElementTree.parse(tmp_path / "race.svg").getroot()
+    said = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    names = racing.page.locator(".svf-lane .svf-name").all_text_contents()
+    assert names and all(any(words.startswith(name[:18]) for words in said) for name in names)
     with racing.page.expect_download() as download:
         racing.page.locator("#sp-sharing").get_by_role("button", name="Race, WebM").click()
     download.value.save_as(tmp_path / "race.webm")

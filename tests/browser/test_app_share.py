@@ -78,7 +78,12 @@ def test_the_same_as_pixels_and_in_motion(visitor, tmp_path):
     assert visitor.run("cursor") == 2 and visitor.run("within") == 1
 
 
-def test_the_race_as_a_clip_of_the_stage_and_of_all_methods(visitor, tmp_path):
+def test_the_race_of_the_stage_as_a_picture_and_a_clip(visitor, tmp_path):
+    root = ElementTree.parse(saved(visitor, "Race, SVG", tmp_path)).getroot()
+    said = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert "STAND" in said and sum(re.match(r"(\d+) of \1 ", words) is not None for words in said) == 2
+    track, *bars = (float(one.get("width") or 0) for one in root.iter(f"{SVG}rect") if float(one.get("height") or 0) <= 6)
+    assert len(bars) == 3 and max(bars) == track
     clip = saved(visitor, "Race, WebM", tmp_path)
     assert clip.read_bytes().startswith(b"\x1a\x45\xdf\xa3") and clip.stat().st_size > 10_000
     visitor.page.keyboard.press("Escape")
@@ -153,6 +158,8 @@ def test_the_film_of_a_race_of_pictures_paints_them(browser, url, tmp_path):
     with closing(AppPage(browser, url, "?trace=sprites", reduced_motion="reduce")) as painter:
         painter.page.wait_for_selector("#sp-image-stage .sv-picture-marks path")
         painter.button("Share").click()
+        pictures = ElementTree.parse(saved(painter, "Race, SVG", tmp_path)).getroot().findall(f"{SVG}image")
+        assert pictures and all(str(one.get("href")).startswith("data:image/png;base64,") for one in pictures)
         with Image.open(saved(painter, "Race, GIF", tmp_path)) as moving:
             frames = [frame.convert("RGB").crop((24, 64, 216, 256)) for frame in ImageSequence.Iterator(moving)]
     colours = [len(frame.getcolors(192 * 192) or ()) for frame in frames]

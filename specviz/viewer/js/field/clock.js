@@ -71,8 +71,8 @@ export function clock(field) {
     const [left, width, tall] = [330, 1200, 28];
     const canvas = document.createElement("canvas");
     Object.assign(canvas, { width, height: 2 * Math.ceil((62 + tall * rows.length) / 2) });
-    const [pen, most] = [dom.pen(canvas), Math.max(...rows.flatMap(({ lane }) => lane.steps.map(([, , pieces]) => pieces.length)))];
-    const draws = (/** @type {number} */ share) => {
+    const [own, most] = [dom.pen(canvas), Math.max(...rows.flatMap(({ lane }) => lane.steps.map(([, , pieces]) => pieces.length)))];
+    const draws = (/** @type {number} */ share, /** @type {import("../share/race.js").Pen} */ pen = own) => {
       pen.fillStyle = paint.card;
       pen.fillRect(0, 0, width, canvas.height);
       const write = (words, x, y, colour = paint.ink, weight = 400) => {

@@ -74,7 +74,7 @@ export function zoomed({ from, span }, factor, at, whole) {
 export const moved = ({ from, span }, by, whole) => ({ from: Math.min(Math.max(0, from + by), whole - span), span });
 
 /** Draw a lane in `width` by `height` pixels: a block per step, as high as it wrote tokens, or its words once they fit. What is after `clock` is pale.
- * @param {CanvasRenderingContext2D} pen @param {Lane} lane @param {{ width: number, height: number, view: View, clock: number, most: number, paint: Record<string, string>, font: string }} how */
+ * @param {import("../share/race.js").Pen} pen @param {Lane} lane @param {{ width: number, height: number, view: View, clock: number, most: number, paint: Record<string, string>, font: string }} how */
 export function draw(pen, lane, { width, height, view, clock, most, paint, font }) {
   const x = (/** @type {number} */ ns) => ((ns - view.from) / view.span) * width;
   const unit = (height - 2) / most;

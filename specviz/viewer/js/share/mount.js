@@ -4,7 +4,7 @@
 import * as dom from "../kit/dom.js";
 import { gif } from "./gif.js";
 import { clip, clips, film, picture, png, svg } from "./picture.js";
-import { race } from "./race.js";
+import { lastMoment, race } from "./race.js";
 
 /** What the page lends: its visible stage, if it has a run, the run's name, links, the clipboard, and a promise to keep the run. @typedef {{ stage: () => Stage | null, name: () => string, own: () => string, keep: (name?: string) => Promise<string>, link: () => string, address: (path: string) => string, copy: (text: string) => Promise<void> }} Page */
 
@@ -89,6 +89,12 @@ function share(box, button, page) {
     return shown ? save(await make(shown, progress), `specviz-race.${ending}`) : "";
   };
 
+  async function raceSvg() {
+    const shown = filmed();
+    await shown?.ready?.();
+    return shown ? save(svg(lastMoment(shown)), "specviz-race.svg") : "";
+  }
+
   async function asPage() {
     const query = new URLSearchParams({ run: page.own() || page.name(), kind: "html" });
     dom.h("a", { href: page.address(`specviz/file?${query}`), download: "" }).click();
@@ -101,11 +107,12 @@ function share(box, button, page) {
     ["Picture, SVG", "this step, at any size", asSvg, "stage"],
     ["Picture, PNG", "this step, for slides", asPng, "stage"],
     ["Clip, GIF", "this step in motion", asClip(gif, "gif"), "stage"],
+    ["Race, SVG", "all lanes at the end", raceSvg, "race"],
     ["Race, GIF", "all lanes at a pace to watch", asRace(gif, "gif"), "race"],
     ["One-file page", "the run, plays offline", asPage, "run"],
     ["Copy embed code", "for your own page", embed, "run"],
   ];
-  if (clips()) items.splice(5, 0, ["Clip, WebM", "sharper, where video plays", asClip(film, "webm"), "stage"], ["Race, WebM", "sharper, where video plays", asRace(film, "webm"), "race"]);
+  if (clips()) items.splice(6, 0, ["Clip, WebM", "sharper, where video plays", asClip(film, "webm"), "stage"], ["Race, WebM", "sharper, where video plays", asRace(film, "webm"), "race"]);
   const buttons = items.map(([name, about, work, needs]) => {
     const item = /** @type {HTMLButtonElement} */ (dom.h("button", { type: "button", "data-needs": needs }, name, dom.h("span", {}, about)));
     item.addEventListener("click", async () => {

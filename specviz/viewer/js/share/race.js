@@ -7,7 +7,8 @@ import { comfortable } from "../run/race.js";
 import { Lane, seconds } from "../run/raceLane.js";
 import { countAt, lineUp, places, result } from "../run/raceLanes.js";
 
-/** A canvas, how long its film takes, and what draws the moment at a share of it, once it is ready; `live` are the names of its live runs. @typedef {{ canvas: HTMLCanvasElement, seconds: number, draw: (share: number) => void, ready?: () => Promise<any>, live?: string[] }} Film */
+/** What films use of a pen of a canvas. @typedef {Pick<CanvasRenderingContext2D, "fillRect" | "fillText" | "measureText" | "drawImage" | "save" | "restore" | "translate" | "font" | "fillStyle" | "textAlign" | "textBaseline" | "globalAlpha" | "imageSmoothingEnabled">} Pen */
+/** A canvas, how long its film takes, and what draws the moment at a share of it, by default on the canvas, once it is ready; `live` are the names of its live runs. @typedef {{ canvas: HTMLCanvasElement, seconds: number, draw: (share: number, pen?: Pen) => void, ready?: () => Promise<any>, live?: string[] }} Film */
 
 const [WIDE, TALL, PAD, SIDE] = [960, 104, 24, 192];
 const LETTERS = Math.floor((WIDE - 2 * PAD) / 8.45);
@@ -23,15 +24,15 @@ export function race(stages) {
   const painters = lanes.map((lane) => lane.grid && new Lane(lane, null, paint.plain));
   const [tall, left] = painters.some(Boolean) ? [SIDE + PAD, SIDE + 2 * PAD] : [TALL, PAD];
   Object.assign(canvas, { width: WIDE, height: 2 * Math.ceil((64 + tall * lanes.length) / 2) });
-  const pen = dom.pen(canvas);
+  const own = dom.pen(canvas);
   const prompt = stages[0].trace.run ? stages[0].trace.run.prompt.replace(/\s+/g, " ") : "";
-  const write = (/** @type {string} */ words, /** @type {number} */ x, /** @type {number} */ y, colour = paint.ink, font = `15px ${dom.SANS}`, align = "left") => {
-    Object.assign(pen, { font, fillStyle: colour, textAlign: align });
-    pen.fillText(words, x, y);
-  };
 
-  /** @param {number} share */
-  function draw(share) {
+  /** @param {number} share @param {Pen} pen */
+  function draw(share, pen = own) {
+    const write = (/** @type {string} */ words, /** @type {number} */ x, /** @type {number} */ y, colour = paint.ink, font = `15px ${dom.SANS}`, align = "left") => {
+      Object.assign(pen, { font, fillStyle: colour, textAlign: align });
+      pen.fillText(words, x, y);
+    };
     const clock = share * total;
     pen.fillStyle = paint.card;
     pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -63,4 +64,32 @@ export function race(stages) {
   }
   const ready = () => Promise.all(painters.map((one) => one?.picture?.decode()));
   return { canvas, seconds: total / 1e9 / comfortable(total), draw, ready };
+}
+
+/** The last moment of a film as an SVG. @param {Film} film @returns {SVGSVGElement} */
+export function lastMoment({ canvas: { width, height }, draw }) {
+  const [svg, ruler] = [dom.s("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }), dom.pen(document.createElement("canvas"))];
+  /** @type {[number, number][]} */
+  const places = [[0, 0]];
+  /** @param {string} tag @param {Record<string, any>} marks @param {string} [words] */
+  const add = (tag, { x, y, ...marks }, words) => {
+    const [left, top] = places[places.length - 1];
+    svg.append(dom.s(tag, { x: left + x, y: top + y, fill: pen.fillStyle, opacity: pen.globalAlpha < 1 && pen.globalAlpha, ...marks }, words));
+  };
+  const pen = /** @type {any} */ ({
+    ...{ font: "", fillStyle: "", textAlign: "left", textBaseline: "alphabetic", globalAlpha: 1, imageSmoothingEnabled: true },
+    save: () => places.push([...places[places.length - 1]]),
+    restore: () => places.pop(),
+    translate: (x, y) => places.push((([left, top]) => [left + x, top + y])(places.pop() || [0, 0])),
+    measureText: (words) => (Object.assign(ruler, { font: pen.font }), ruler.measureText(words)),
+    fillRect: (x, y, wide, tall) => wide > 0 && tall > 0 && add("rect", { x, y, width: wide, height: tall }),
+    fillText: (words, x, y) => {
+      const [anchor, baseline] = [pen.textAlign === "right" && "end", pen.textBaseline === "middle" && "central"];
+      add("text", { x, y, "text-anchor": anchor, "dominant-baseline": baseline, style: `font: ${pen.font}; white-space: pre` }, words);
+    },
+    drawImage: (source, x, y, width, height) =>
+      add("image", { x, y, width, height, href: source.toDataURL(), style: pen.imageSmoothingEnabled ? null : "image-rendering: pixelated" }),
+  });
+  draw(1, pen);
+  return /** @type {any} */ (svg);
 }
