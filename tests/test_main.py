@@ -58,7 +58,21 @@ def test_a_fault_of_ours_names_its_type_and_asks_for_a_report(capsys, monkeypatc
 def test_a_broken_pipe_is_quiet():
     started = [sys.executable, "-m", "specviz", "methods"]
     with subprocess.Popen(started, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("asked", "heavy"),
+    [
+        ("import specviz.trace.schema", {"specviz.viewer"}),
+        ("import specviz; specviz.figures", {"torch", "gradio", "transformers"}),
+        ("from specviz.models.hub.catalog import entries; entries()", {"torch"}),
+        ("from specviz.training import recipes; recipes()", {"torch"}),
+    ],
+)
+def test_what_is_asked_for_brings_nothing_heavy_along(asked, heavy):
+    code = f"import sys; {asked}; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

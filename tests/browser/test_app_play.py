@@ -74,7 +74,6 @@ def test_a_bar_follows_mouse_and_keys_and_the_others_make_room(playing):
         one for side in "pq" for one in [f"{side} of ·{token}" for token in ("blue", "clear", "grey", "dark", "full", "low")]
     ]
     knob = handle(playing, "q of ·blue").locator("circle").bounding_box()
-    assert knob is not None
     before = value(playing, "q of ·blue")
     page.mouse.move(knob["x"] + 9, knob["y"] + 9)
     page.mouse.down()
@@ -274,7 +273,7 @@ def test_every_level_fits_a_phone_and_a_finger_drags(browser, url):
         expect(phone.page.locator(".svp-level")).to_be_visible()
         zone = phone.page.locator(".svp-zone").nth(1)
         box = zone.bounding_box()
-        assert box is not None and box["width"] >= 25
+        assert box["width"] >= 25
         touch = phone.context.new_cdp_session(phone.page)
         before = value(phone, "q of ·blue")
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.9

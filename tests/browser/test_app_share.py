@@ -150,7 +150,7 @@ def test_a_step_about_a_picture_is_drawn_beside_it(browser, url, tmp_path):
         [picture] = root.findall(f"{SVG}image")
         assert str(picture.get("href")).startswith("data:image/png;base64,")
         tree = root.find(f"{SVG}svg")
-        assert tree is not None and float(tree.get("x", "0")) >= float(picture.get("x", "0")) + float(picture.get("width", "0"))
+        assert float(tree.get("x", "0")) >= float(picture.get("x", "0")) + float(picture.get("width", "0"))
         assert saved(asked, "Picture, PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
 
 

@@ -91,7 +91,7 @@ def test_the_stage_is_driven_to_the_phase_of_each_chapter(reader):
         }
         said = page.locator(".sst-stage .sv-tree").get_attribute("aria-label")
         wanted = {"draft": "22 of 328", "verify": "one pass over 22", "judge": "verdict 8 of 8", "commit": "4 of 22 accepted"}
-        assert said is not None and wanted[name] in said, name
+        assert wanted[name] in said, name
     assert seen["commit"]["accepted"] == 4 and seen["commit"]["bonus"] == 1
     assert seen["commit"]["rejected"] == 4, "two after the last kept guess, two on the way"
 
@@ -159,7 +159,7 @@ def test_on_a_phone_the_figure_stays_above_the_text(browser, url):
                 f"document.querySelector(\"[data-chapter='{number}'] h3\").getBoundingClientRect().top < {PHONE['height']}"
             )
             box = heading.bounding_box()
-            assert figure is not None and box is not None and figure["y"] <= 60, number
+            assert figure["y"] <= 60, number
             assert figure["y"] + figure["height"] <= box["y"], number
             inside = "(one) => one.scrollHeight <= one.clientHeight + 1 && one.scrollWidth <= one.clientWidth + 1"
             assert phone.page.locator(".sst-plate").evaluate(inside), f"figure {number} fits"

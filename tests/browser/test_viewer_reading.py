@@ -140,8 +140,3 @@ def test_arrows_go_through_the_guesses_of_which_one_is_a_stop_for_tab(reader):
     expect(guesses.nth(1)).to_be_focused()
     expect(guesses.nth(1)).to_have_attribute("aria-pressed", "true")
     assert reader.run("cursor") == cursor
-
-
-def test_a_run_of_a_method_that_is_not_known_says_so(reader):
-    answer = reader.page.request.get(f"{reader.url}specviz/file?kind=source&run=nothing")
-    assert answer.status == 400 and answer.text()

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from specviz.__main__ import main
+from tests.support.fakes.commands import printed
 from tests.support.tiny import llamagen as tiny
 
 
@@ -16,11 +17,8 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    code = main(["run", *words, "--dtype", "float64", "--json"])
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    return json.loads(said.out)
+def run(capsys, *words):
+    return printed(capsys, "run", *words, "--dtype", "float64")
 
 
 def test_a_class_is_drawn_from_its_authors_torch_zips(tmp_path, capsys):

@@ -11,6 +11,7 @@ from specviz.__main__ import main
 from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.models.heads.head_writer import write_head
+from tests.support.fakes.commands import printed
 from tests.support.referee.filled import weight
 from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder, text_folder, tokenizer_with
 
@@ -43,11 +44,13 @@ def head_for(folder: Path, target: Path, layout: str) -> Path:
     return folder
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    code = main(["run", *words, "--max-new-tokens", "40", "--json"])
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    return json.loads(said.out)
+def agree(capsys, asked, drafting):
+    """Run drafted and alone: the same text of 40 tokens, several of them in a pass. Returns what the drafted run used."""
+    told = [*asked, "--prompt", "what is it", "--dtype", "float64", "--max-new-tokens", "40", "--method"]
+    drafted, alone = (printed(capsys, "run", *told, *method) for method in (drafting, ["autoregressive"]))
+    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
+    assert drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+    return drafted["draft"]
 
 
 @pytest.mark.spread(1)
@@ -55,11 +58,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
 def test_qwen_drafts_with_published_heads(tmp_path, picture, layout, capsys):
     target = qwen_folder(tmp_path / "target")
     head = head_for(tmp_path / "head", target, layout)
-    asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
-    drafting = ["--method", "eagle3", "--draft", str(head), "--param", "depth=3", "--param", "nodes=12"]
-    drafted, alone = run(capsys, *asked, *drafting), run(capsys, *asked, "--method", "autoregressive")
-    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
-    assert drafted["draft"] == "eagle3 with visual rows" and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+    drafting = ["eagle3", "--draft", str(head), "--param", "depth=3", "--param", "nodes=12"]
+    assert agree(capsys, ["--target", str(target), "--image", str(picture)], drafting) == "eagle3 with visual rows"
 
 
 def test_without_a_named_head_the_reason_is_told(tmp_path, picture, capsys):
@@ -86,11 +86,8 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(tmp_path, pict
 @pytest.mark.slow
 def test_smolvlm2_drafts_with_a_language_model_of_its_words(tmp_path, picture, capsys):
     target, draft = smolvlm_folder(tmp_path / "target"), text_folder(tmp_path / "draft")
-    asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
-    drafting = ["--method", "language_only", "--draft", str(draft)]
-    drafted, alone = run(capsys, *asked, *drafting), run(capsys, *asked, "--method", "autoregressive")
-    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
-    assert drafted["draft"] == str(draft) and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+    drafting = ["language_only", "--draft", str(draft)]
+    assert agree(capsys, ["--target", str(target), "--image", str(picture)], drafting) == str(draft)
 
 
 def test_a_language_model_of_other_words_is_refused(tmp_path, picture, capsys):

@@ -84,7 +84,7 @@ def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path, monkeypatch):
     made, file = put_fake(monkeypatch), tmp_path / "prompt.txt"
     file.write_text("naïve\n", encoding="utf-8")
     assert main(["run", "--method", "stand", "--prompt-file", str(file), "--json"]) == 0
-    assert made.asked is not None and made.asked.prompt == "naïve\n"
+    assert made.asked.prompt == "naïve\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from the input")))
     assert main(["run", "--method", "stand", "--prompt-file", "-", "--json"]) == 0
     assert made.asked.prompt == "from the input"

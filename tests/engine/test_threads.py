@@ -61,6 +61,6 @@ def test_how_long_threads_waited_is_known_even_of_one_thread(four, waiting):
 def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four, waiting):
     waiting[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
-    assert trace.end is not None and trace.end.baseline is not None
+    assert trace.end.baseline is not None
     assert "1 of 4 CPU threads" in trace.end.busy and not trace.end.message
     assert torch.get_num_threads() == 4

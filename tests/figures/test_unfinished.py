@@ -24,7 +24,6 @@ def test_a_large_picture_whose_rows_never_came_is_squares_of_its_codes():
     shown = Image.open(io.BytesIO(base64.b64decode(figures.unfinished(trace))))
     assert shown.size == (8 * GRID, 8 * GRID)
     book, codes = trace.run.codebook, [token for step in trace.steps for token in step.emitted]
-    assert book is not None
     mean = base64.b64decode(book.colours)
     for cell, code in enumerate(codes):
         row, column = divmod(cell, GRID)

@@ -102,4 +102,4 @@ def test_a_real_run_on_the_device_says_so_and_keeps_the_text(name):
         baseline=True, max_new_tokens=64,
     )  # fmt: skip
     assert trace.run.device.startswith("cuda") and trace.run.tier == "graph"
-    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    assert trace.end.baseline.equal

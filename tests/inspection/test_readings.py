@@ -182,7 +182,7 @@ def test_the_draft_vocabulary_bounds_what_can_be_foreseen():
     assert found.known == found.places and found.overlap_rate < 1
     few = replace(made, draft_ids=made.draft_ids[:10], head=made.head[:10])
     assert teacher_force(Reading(few), texts, DEPTH).known < found.places
-    assert made.draft_ids is not None and int(made.draft_ids.max()) < VOCAB - 1
+    assert int(made.draft_ids.max()) < VOCAB - 1
 
 
 def test_layers_are_asked_for_as_far_as_readings_go():

@@ -35,7 +35,7 @@ def test_numbers_out_of_bounds_and_long_texts_fit_a_trace():
     steps.add(ChainRound([], [4], padded=10**9))
     step = written(steps).steps[0]
     assert [(node.q, node.p) for node in step.nodes[1:]] == [(1.0, 0.0), (None, None)] and step.verified == 11
-    assert len(step.nodes[1].text) == 4096 and step.bonus is not None and step.bonus.p == 1.0
+    assert len(step.nodes[1].text) == 4096 and step.bonus.p == 1.0
 
 
 def test_a_run_of_any_length_fits_a_trace(monkeypatch):
@@ -45,7 +45,7 @@ def test_a_run_of_any_length_fits_a_trace(monkeypatch):
         steps.add(ChainRound([], [4]))
     names = {"target": "t" * 9999, "machine": "m" * 9999, "title": "é" * 999, "prompt": "\x01é" * 400_000}
     trace = written(steps, **names, prompt_pieces=("é\x01" * 999,) * 900)
-    assert len(trace.run.target) == 1024 and trace.run.prompt and trace.end is not None and trace.end.text
+    assert len(trace.run.target) == 1024 and trace.run.prompt and trace.end.text
 
 
 @pytest.mark.parametrize(

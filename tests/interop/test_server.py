@@ -36,7 +36,6 @@ def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trac
     with serving(script) as url:
         answer = Answer(identify(url), Request("autoregressive", "Why is the sky blue?", **asked))
         events = list(answer.events())
-    assert answer.trace is not None and answer.trace.end is not None
     text = store.text(answer.trace)
     assert store.text(store.read(text.encode())) == text
     return events, answer.trace, answer.trace.end
@@ -101,7 +100,6 @@ def test_who_stops_keeps_what_came():
         for event in answer.events():
             if isinstance(event, Step):
                 cancel.set()
-    assert answer.trace is not None and answer.trace.end is not None
     assert answer.trace.end.reason == "cancelled" and len(answer.trace.steps) == 1
 
 
@@ -124,7 +122,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 """
     found = read_counters(text)
     assert found == Counters(10, 30, 12, (8, 4)) and read_counters("") is None
-    assert found is not None and found.since(Counters(4, 10, 2, (2,))) == Counters(6, 20, 10, (6, 4))
+    assert found.since(Counters(4, 10, 2, (2,))) == Counters(6, 20, 10, (6, 4))
     with serving(Script(VLLM, metrics=[text])) as url:
         assert counters(url) == found
 

@@ -37,7 +37,7 @@ def assistant(target: Any, amount: float = 0.02) -> Any:
 
 def checked(trace: Trace, ids: list[int]) -> Trace:
     """The trace, after what holds of each."""
-    assert trace.end is not None and list(trace.end.output_ids) == ids
+    assert list(trace.end.output_ids) == ids
     assert [token for step in trace.steps for token in step.emitted] == ids
     text = store.text(trace)
     assert store.text(store.read(text.encode())) == text
@@ -92,9 +92,9 @@ def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others():
         assisted = written(target, assistant_model=assistant(target))
     assert plain == assisted
     end = checked(recording.trace, assisted).end
-    assert end is not None and end.baseline is not None and end.baseline.equal
+    assert end.baseline.equal
     assert len(end.baseline.token_ns) == 24 and end.metrics["speedup"] > 0
-    assert recording.traces[0].end is not None and recording.traces[0].end.baseline is None
+    assert recording.traces[0].end.baseline is None
 
 
 @pytest.mark.spread(1)
@@ -107,7 +107,7 @@ def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first):
         outputs = [written(target, **sampled, **more) for more in (settings if plain_first else settings[::-1])]
     plain = outputs[0 if plain_first else 1]
     end = checked(recording.traces[1 if plain_first else 0], outputs[1 if plain_first else 0]).end
-    assert end is not None and end.baseline is not None and (parts := end.baseline.first_divergence) is not None
+    assert (parts := end.baseline.first_divergence) is not None
     with torch.inference_mode():
         best = target(torch.tensor([PROMPT + plain[: parts.position]])).logits[0, -1].topk(2).values
     assert parts.gap == pytest.approx(float(best[0] - best[1]), abs=1e-5)
@@ -122,7 +122,7 @@ def test_an_end_inside_an_accepted_path_is_a_cut():
             ids = written(target, assistant_model=assistant(target, 0.0), eos_token_id=token)
         assert ids == text[: place + 1]
         trace = checked(recording.trace, ids)
-        assert trace.end is not None and trace.end.reason == "eos"
+        assert trace.end.reason == "eos"
         last = trace.steps[-1]
         assert last.cut == (None if last.bonus is not None else "eos")
     assert any(place % 6 < 5 for place in first.values())
@@ -151,7 +151,7 @@ def test_what_ended_a_run_is_said(how, asked, reason, words):
     with specviz.record(target) as recording:
         ids = written(target, **asked)
     end = checked(recording.trace, ids).end
-    assert end is not None and (end.reason, end.message) == (reason, words)
+    assert (end.reason, end.message) == (reason, words)
     assert (len(ids) < 24) == (reason != "budget")
 
 
@@ -197,6 +197,5 @@ def test_tokens_have_their_text_where_a_tokenizer_is_given():
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, prompt_lookup_num_tokens=4
         )
     trace = checked(recording.trace, output[0, ids.shape[1] :].tolist())
-    assert trace.end is not None
     assert trace.end.text.startswith(tokenizer.decode(output[0, ids.shape[1] : -1], skip_special_tokens=True)[:20])
     assert "<section" in recording._repr_html_() or "iframe" in recording._repr_html_()

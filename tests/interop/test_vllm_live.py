@@ -114,7 +114,6 @@ def answers(running: Running, prompts: list[str]) -> list[Trace]:
         answer = Answer(running.server, Request("autoregressive", prompt, max_new_tokens=48))
         for _ in answer.events():
             pass
-        assert answer.trace is not None
         return answer.trace
 
     with ThreadPoolExecutor(len(prompts)) as pool:
@@ -157,7 +156,6 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way, tmp_pa
         seen = answers(running, PROMPTS)
         traces = recorded(running, len(PROMPTS))
         after = counters(running.server.url)
-    assert before is not None and after is not None
     ours, theirs = counted(traces), after.since(before)
     assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)
     assert ours.by_place == theirs.by_place[: len(ours.by_place)] and not any(theirs.by_place[len(ours.by_place) :])
@@ -165,7 +163,7 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way, tmp_pa
     for trace in [*traces, *seen]:
         store.read(store.text(trace))
     for trace in seen:
-        assert trace.end is not None and texts[trace.end.output_ids] == trace.end.text
+        assert texts[trace.end.output_ids] == trace.end.text
     # A client that asks for the counts a draft rebuilds the same rounds.
     assert sum(step.verified for trace in seen for step in trace.steps) == ours.drafted
 
@@ -181,7 +179,6 @@ def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path):
     assert trace.run.title == "Prompt lookup in vLLM" and not any("does not report" in word for word in trace.run.warnings)
     assert all(node.text for step in trace.steps for node in step.nodes), "the plugin names rejected drafts"
     here = re.search(r'id="right-trace">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
-    assert here is not None
     ours = store.read(here[1].encode())
     # Where both wrote the same, our drafter drafted the same there and here.
     drafts = [
@@ -203,7 +200,6 @@ def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path):
         for number, event in enumerate(answer.events()):
             if isinstance(event, Step) and number == 12:
                 _kill(running.process)
-    assert answer.trace is not None and answer.trace.end is not None
     assert answer.trace.end.reason == "error" and "broke off" in answer.trace.end.message
     # The process that writes outlives the server by as long as it takes to write what it was sent.
     until, waiting = time.monotonic() + 120, threading.Event()

@@ -156,12 +156,12 @@ def test_each_request_becomes_a_trace_of_its_own(folder):
             and trace.run.parameters["prompt_lookup_max"] == 3.0
         )
         assert {note.data["batch"] for step in trace.steps for note in step.notes} == {2}
-    assert first.end is not None and first.end.output_ids == (4, 5, 8, 2, 2, 6, 3) and first.end.reason == "budget"
+    assert first.end.output_ids == (4, 5, 8, 2, 2, 6, 3) and first.end.reason == "budget"
     assert [node.status for node in first.steps[1].nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
     assert first.steps[1].nodes[2].text == NumberedTokens().of(6) and first.steps[1].bonus is not None
     # The last round accepted a token and sampled another, of which one was left of seven.
     assert (first.steps[3].cut, first.steps[3].bonus, first.steps[3].accepted) == ("budget", None, 1)
-    assert second.end is not None and second.end.output_ids == (9, 3, 1, END) and second.end.reason == "eos"
+    assert second.end.output_ids == (9, 3, 1, END) and second.end.reason == "eos"
     last = second.steps[-1]
     assert len(second.steps) == 3 and last.cut == "eos" and last.path == (1, 2, 3) and last.accepted == 2
 
@@ -175,7 +175,7 @@ def test_probabilities_are_those_of_the_targets_rows(folder):
             [float(rows[begin + place, token]) for place, token in enumerate(drafted)], abs=1e-4
         )
         assert step.rows[1].top[0].token == int(rows[begin + 1].argmax())
-    assert first.steps[2].bonus is not None and first.steps[2].bonus.p == pytest.approx(float(rows[2, 6]), abs=1e-4)
+    assert first.steps[2].bonus.p == pytest.approx(float(rows[2, 6]), abs=1e-4)
     assert all(node.q is None for step in first.steps for node in step.nodes)
 
 
@@ -183,7 +183,7 @@ def test_sampled_requests_show_the_warped_probability(folder):
     runner, (first, _) = played(folder, 0.5)
     rows = (runner.logits[1] / 0.5).softmax(-1)
     assert first.steps[1].nodes[1].p == pytest.approx(float(rows[0, 5]), abs=1e-4)
-    assert first.steps[1].rule == "ratio" and first.steps[1].certain and first.steps[1].bonus is not None
+    assert first.steps[1].rule == "ratio" and first.steps[1].certain
     assert first.steps[1].bonus.source == "residual"
 
 
@@ -283,4 +283,4 @@ def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path):
     request_recorder.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
     trace = store.read(next(tmp_path.glob("a-*.spectrace.jsonl")))
     assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
-    assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == 0.25
+    assert trace.steps[1].bonus.p == 0.25

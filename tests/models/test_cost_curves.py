@@ -214,11 +214,11 @@ def test_a_page_shows_the_certain_times_of_this_device_and_of_its_target_first(m
     machine.costs(name="guided", rows=2).curve()
     ModelCosts({"model": "beside", "rows": "1"}, target(), machine.report, unit=machine.costs(name="other")).keep()
     found = measured(processor(), "tiny")
-    assert found is not None and found["model"] == "tiny of 64 tokens"
+    assert found["model"] == "tiny of 64 tokens"
     assert set(TIMED[:3]) < set(found["rows"]) < set(cost.SIZES), "the widest were never timed"
     assert found["milliseconds"] == pytest.approx([10 + rows for rows in found["rows"]], rel=0.1)
     last = measured(processor(), "a target that never ran")
-    assert last is not None and last["model"] == "other of 64 tokens"
+    assert last["model"] == "other of 64 tokens"
     assert measured("another processor", "tiny") is None
 
 

@@ -43,7 +43,7 @@ def test_a_code_s_patch_is_what_it_looks_like_in_pictures():
     """Laid side by side, the patches of a picture's codes are nearer to the decoded picture than the codes' colours alone."""
     large = load_image_model("emoji-64", "float32", "cpu")
     patches = code_patches(large)
-    assert patches is not None and patches.shape == (large.codes, 4, 4, 3)
+    assert patches.shape == (large.codes, 4, 4, 3)
     codes = _codes(large, _round_face())
     decoded = torch.from_numpy(large.picture(codes.tolist())).float() / 127.5 - 1
 
@@ -85,7 +85,6 @@ def test_the_nearest_latent_codes_of_a_sprite_look_nearly_the_same():
 @pytest.mark.parametrize(("words", "red"), [("red heart", True), ("light blue heart", False)])
 def test_a_drawn_heart_has_its_colour_on_white(words, red):
     trace = run(method="speculative_jacobi", prompt=f"{words}, twemoji style", target="sprites-32", temperature=1.0, seed=0)
-    assert trace.end is not None
     with Image.open(io.BytesIO(base64.b64decode(trace.end.picture))) as picture:
         pixels = np.asarray(picture.convert("RGB")).astype(int)
     assert pixels.shape == (32, 32, 3) and (pixels[-1, [0, -1]] > 240).all()

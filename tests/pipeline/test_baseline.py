@@ -12,7 +12,6 @@ def test_a_baseline_that_wrote_other_words_keeps_them():
     nodes = {"nodes": 16}  # as many on every machine, whatever its passes cost
     trace = specviz.run(method="stand", parameters=nodes, baseline=True, **asked)
     alone = specviz.run(method="autoregressive", **asked)
-    assert trace.end is not None and alone.end is not None and trace.end.baseline is not None
     parting = trace.end.baseline.first_divergence
     assert parting is not None, "the drafts are drawn, so two runs agree in distribution alone"
     pieces = [piece for step in trace.steps for piece in step.pieces]
@@ -23,7 +22,7 @@ def test_a_baseline_that_wrote_the_same_keeps_no_second_copy():
     trace = specviz.run(
         method="prompt_lookup", prompt="One two, one two.", target="hybrid-small", max_new_tokens=12, baseline=True
     )
-    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    assert trace.end.baseline.equal
     assert trace.end.baseline.pieces == () and trace.end.baseline.picture == ""
 
 
@@ -33,5 +32,4 @@ def test_a_baseline_that_drew_another_picture_keeps_it():
         asked = {"prompt": PROMPT, "target": "emoji-64", "temperature": 1.0}
         trace = run(method="lantern", parameters=PARAMETERS["lantern"], baseline=True, **asked)
         alone = run(method="autoregressive", **asked)
-    assert trace.end is not None and alone.end is not None and trace.end.baseline is not None
     assert trace.end.baseline.picture == alone.end.picture != trace.end.picture

@@ -9,7 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from specviz.drafting.networks.weights import write_weights
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.heads import heads
 from specviz.models.vision.picture_question import square_reader
 from specviz.models.vision.vision_language import LoadedVisionLanguage
 from specviz.pipeline import vision_language as preparing
@@ -50,7 +52,7 @@ def ran(**fields: Any) -> Trace:
 
 def test_a_run_about_a_picture_is_a_trace_like_any_other(tiny, tmp_path):
     trace = ran(baseline=True)
-    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    assert trace.end.baseline.equal
     assert (trace.run.modality, trace.run.target, trace.run.chat_template) == ("vision_language", "scenes-vlm", True)
     assert trace.run.prompt_pieces.count("<image>") == 16
     store.write(trace, tmp_path / "seen.spectrace.jsonl")
@@ -132,27 +134,26 @@ def test_a_picture_for_a_target_that_reads_none_is_refused():
         prepare(Request("prompt_lookup", "what is it", guidance=7))
 
 
-def test_a_missing_network_says_what_to_do(tmp_path, monkeypatch, tiny):
-    from specviz.models.heads import heads
-
+@pytest.fixture
+def weights_folder(tiny, tmp_path, monkeypatch):
+    """An empty folder where the networks beside the tiny model are looked for."""
     monkeypatch.setattr(preparing, "vision_heads", heads.vision_heads)
     monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
+    return tmp_path
+
+
+def test_a_missing_network_says_what_to_do(weights_folder):
     for name, weights in (("hivis", "vlm_hivis"), ("eagle2", "vlm_eagle"), ("language_only", "vlm_text_only")):
         with pytest.raises(ModelUnavailable, match=f"python -m specviz train {weights}"):
             ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
 
 
-def test_a_network_of_another_training_of_the_target_is_refused(tmp_path, monkeypatch, tiny):
-    from specviz.drafting.networks.weights import write_weights
-    from specviz.models.heads import heads
-
-    monkeypatch.setattr(preparing, "vision_heads", heads.vision_heads)
-    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
-    (tmp_path / "scenes_vlm.safetensors").write_bytes(b"trained today")
+def test_a_network_of_another_training_of_the_target_is_refused(weights_folder, tiny):
+    (weights_folder / "scenes_vlm.safetensors").write_bytes(b"trained today")
     cards = ({}, {"target": "scenes_vlm.safetensors 0123456789abcdef"})
     for name, weights in (("hivis", "vlm_hivis"), ("dream", "vlm_dream"), ("language_only", "vlm_text_only")):
         for card in cards:
-            path = tmp_path / f"{weights}.safetensors"
+            path = weights_folder / f"{weights}.safetensors"
             write_weights(path, {"one": torch.ones(2)}, {"tokenizer_hash": tiny.tokenizer_hash, **card})
             with pytest.raises(ModelUnavailable, match=f"another version of scenes_vlm.*python -m specviz train {weights}"):
                 ran(method=name)

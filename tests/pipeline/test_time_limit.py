@@ -55,7 +55,7 @@ def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> 
 
 def test_a_run_over_its_time_keeps_its_steps_and_says_why():
     trace, ends = told(7.0, tokens=200)
-    assert trace.end is not None and 0 < len(trace.steps) < 12
+    assert 0 < len(trace.steps) < 12
     assert (trace.end.reason, trace.end.message, ends) == ("time_limit", LIMIT, 1)
     assert trace.end.output_ids == tuple(token for step in trace.steps for token in step.emitted)
 
@@ -63,7 +63,7 @@ def test_a_run_over_its_time_keeps_its_steps_and_says_why():
 @pytest.mark.slow
 def test_earlier_trajectories_leave_half_of_the_time():
     trace, _ = told(100.0, tokens=400, on=True, parameters={"earlier_trajectories": 16})
-    assert trace.end is not None and trace.end.reason == "time_limit" and len(trace.steps) > 10
+    assert trace.end.reason == "time_limit" and len(trace.steps) > 10
     assert "of 16 earlier trajectories fitted into half the time" in trace.run.warnings[-1]
 
 
@@ -73,7 +73,7 @@ def test_a_baseline_over_the_time_is_left_out_in_so_many_words():
     request = Request(method="autoregressive", prompt="Why?", target="hybrid-small", max_new_tokens=12)
     assert isinstance(alone.from_the_run(stream(request, cancel=stop))[-1], End)
     trace, ends = told(alone.now + 2, method="autoregressive", prompt="Why?")
-    assert trace.end is not None and trace.end.reason == "budget" and trace.end.baseline is None and ends == 2
+    assert trace.end.reason == "budget" and trace.end.baseline is None and ends == 2
     assert trace.end.message == f"{LIMIT} That left no time for the baseline."
 
 
@@ -85,4 +85,4 @@ def test_a_user_who_stops_reads_nothing_about_time():
         found.append(one)
         stop.set()
     end = found[-1]
-    assert isinstance(end, End) and (end.reason, end.message) == ("cancelled", "")
+    assert (end.reason, end.message) == ("cancelled", "")

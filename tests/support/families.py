@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassFieldValidationError
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from specviz.targets.layers import layer_kinds
+from tests.support.tiny.tokenizers import byte_level_tokenizer
 
 VOCAB = 352
 CONTEXT = 34
@@ -126,12 +126,4 @@ def tiny_model(kind: str, **more: Any) -> Any:
 @cache
 def words() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer of fewer tokens than the models have, none of which ends a text."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    backend.train_from_iterator(
-        ["The quick fox jumps over the dog. "] * 20,
-        trainers.BpeTrainer(vocab_size=340, initial_alphabet=alphabet, show_progress=False),
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=backend)
+    return byte_level_tokenizer(["The quick fox jumps over the dog. "], ())

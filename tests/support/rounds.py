@@ -10,8 +10,9 @@ from torch import Tensor
 
 from specviz.acceptance.residual import Residual, remaining
 from specviz.acceptance.tree_probabilities import NodeTable
-from specviz.engine.interfaces import Context, Proposal
+from specviz.engine.interfaces import Context, Draft, Proposal, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
 
 
 def context(
@@ -36,3 +37,14 @@ def residual(p: Tensor, proposal: Proposal | None, offered: Sequence[int] = ()) 
         sampled = True
     at_ids = p if proposal.ids is None else p[proposal.ids]
     return remaining(p, NodeTable(at_ids, proposal.probability, proposal.ids, None), sampled)
+
+
+def committed_round(tokens: Sequence[int], hidden: dict[int, Tensor], root: int = 0) -> Round:
+    """A round whose path took all but the last of ``tokens``, with their inputs' ``hidden`` states [input, hidden] by tap; its
+    tree held one more node, which was not taken and whose states nobody should read."""
+    count = len(tokens)
+    tree = DraftTree.of([root, *tokens[:-1], 7], [*range(-1, count - 1), 0])
+    rows = {tap: torch.cat((one, torch.full_like(one[:1], 1e6))) for tap, one in hidden.items()}
+    path = tuple(range(1, count))
+    verdict = Verdict("greedy", path, tokens[-1], "target", ("root",), (0, *path))
+    return Round(context([0]), Draft(tree), TargetPass(torch.empty(count + 1, 48), rows), verdict, tokens)

@@ -100,7 +100,6 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention, padded):
         model.model.generation_head,
     )
     session = target.open(36, taps=(1, 2))
-    assert session.graph is not None
     for work in (session.graph.padded_pass, session.graph.rewriting_pass):
         logits, hidden = work(tiers.Inputs.of(8, torch.device("meta"), 2, 2), 256)
         assert logits.shape == (8, 24) and logits.is_meta and hidden[1].shape == hidden[2].shape == (8, 64)

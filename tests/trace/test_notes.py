@@ -73,7 +73,7 @@ def test_a_mistyped_field_is_refused_by_name(name):
     for key in whole.data:
         for wrong in ([[{"not": "this"}]], True if whole.data[key] is not True else "yes"):
             fault = refused(Note(name, {**whole.data, key: wrong}))
-            assert fault.field is not None and fault.field.startswith(f"notes[0].{key}")
+            assert fault.field.startswith(f"notes[0].{key}")
             assert f"in a note of type {name}." in str(fault)
 
 

@@ -73,7 +73,7 @@ def test_the_wrong_line_and_field_are_named(name):
     place = case["line"] % len(PLAIN)
     fault = refused(edited(place, change))
     assert fault.line == place + 1
-    assert fault.field is not None and fault.field.startswith(case["field"])
+    assert fault.field.startswith(case["field"])
     assert str(fault).startswith(f"line {place + 1}, {case['field']}")
 
 

@@ -50,16 +50,13 @@ def test_a_note_that_is_no_json_is_refused():
             wire.line(replace(sample_trace(1).steps[0], notes=(Note("odd", data),)), 1)
 
 
-def test_half_a_character_is_written_as_the_replacement_character():
+SEPARATED = "one\u2028two\u2029three\x85four\r\nfive\x00"
+
+
+@pytest.mark.parametrize(("prompt", "read"), [("a\ud83cb", "a\ufffd\ufffd\ufffdb"), (SEPARATED, SEPARATED)])
+def test_half_a_character_is_replaced_and_line_separators_do_not_split_a_line(prompt, read):
     trace = sample_trace(1)
-    run = replace(trace.run, prompt="a\ud83cb")
-    assert store.read(store.text(replace(trace, run=run))).run.prompt == "a" + "\ufffd" * 3 + "b"
-
-
-def test_line_separators_inside_a_text_do_not_split_a_line():
-    trace = sample_trace(2)
-    run = replace(trace.run, prompt="one\u2028two\u2029three\x85four\r\nfive\x00")
-    assert store.read(store.text(replace(trace, run=run))).run.prompt == run.prompt
+    assert store.read(store.text(replace(trace, run=replace(trace.run, prompt=prompt)))).run.prompt == read
 
 
 def test_a_line_too_long_to_be_read_is_not_written():

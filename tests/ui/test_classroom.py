@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from specviz.errors import BadInput
-from specviz.ui import page, theme
+from specviz.ui import theme
 from specviz.ui.access import Presence
 from specviz.ui.app_state import make
 from specviz.ui.classroom import server
@@ -270,14 +270,8 @@ def test_lessons_ask_what_their_pages_ask(tmp_path):
     shared = make(Settings(traces=gallery(tmp_path / "traces")), FakeEngine())
     asked = learn_tab.asking(shared)
     title, question = asked("03-chance", 1)
-    assert title == "Accepting by chance, and staying exact" and question is not None and question.answer == 1
+    assert title == "Accepting by chance, and staying exact" and question.answer == 1
     assert asked("03-chance", 0)[1] is None
     for lesson, number in (("none", 0), ("03-chance", 99)):
         with pytest.raises(BadInput):
             asked(lesson, number)
-
-
-def test_the_app_serves_it_before_everything_but_the_gate(tmp_path):
-    options = page.launch_options(make(Settings(traces=gallery(tmp_path / "traces")), FakeEngine()))
-    names = [one.cls.__name__ for one in options["app_kwargs"]["middleware"]]
-    assert names.index("Gate") < names.index("Classroom") < names.index("Turns")

@@ -63,7 +63,6 @@ def test_a_place_is_looked_for_behind_the_steps_that_were_shown():
     trace = sample_trace(40, method="token_recycling")
     pages = tuple(Page(("a",), at) for at in ("longest", "next_rejection", "longest", "none_kept"))
     first, later, again, last = lessons.places(Lesson("", "", "", pages), trace)
-    assert first is not None and later is not None and last is not None
     assert first == again < later < last
     assert lessons.find(trace, "longest", after=30) > 30 > lessons.find(trace, "longest")
     assert lessons.mean_depth(trace.steps[lessons.find(trace, "shallowest")]) == min(
@@ -328,9 +327,9 @@ def test_a_recorded_run_asks_for_predictions_and_hides_what_it_asks(name):
         return
     trace = shared.archive.trace(name)
     first, later, _ = steps = lessons.places(one, trace)
-    assert first is not None and later is not None and first < later
+    assert first < later
     for number, at in enumerate(steps[:2]):
         made = lessons.page(one, number, trace)
-        assert made.ask is not None and 1 < len(made.ask.choices) <= 8
+        assert 1 < len(made.ask.choices) <= 8
         hidden, shown_at = lessons.shown(one, number, trace)
         assert shown_at == at and not hidden.steps[-1].emitted and len(hidden.steps) == shown_at + 1

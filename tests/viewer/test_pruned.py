@@ -42,7 +42,7 @@ def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(nod
     assert {"ddd", "dream", "eagle2", "eagle3", "falcon", "gto", "hivis", "howl", "owl", "reader_batch"} <= set(steps)
     found = node(SAID, [json.loads(wire.line(step, 1)) for step in steps.values()])
     for (name, step), (cut, folded, left, phase) in zip(steps.items(), found, strict=True):
-        assert step.considered is not None and cut == step.pruned == step.considered - step.verified, name
+        assert cut == step.pruned == step.considered - step.verified, name
         carried = sum(one.status == PRUNED for one in step.nodes)
         assert folded == f"{cut} pruned" and left == (f"{cut - carried} more pruned" if cut > carried else ""), name
         assert phase == f"Pruning: {step.verified} of {step.considered} are sent to the target", name

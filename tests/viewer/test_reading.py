@@ -215,14 +215,8 @@ return [Header.messages(one.trace), Header.busy(one.trace.end).map((chip) => [ch
 """
 
 
-@pytest.mark.parametrize("message", ["", "The server said more."])
-def test_a_busy_machine_is_a_chip_that_opens(message, node):
-    text = cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2, message=message, busy=BUSY)])
-    lines, chips = node(HEADER, text)
-    assert lines == ([["note", message]] if message else [])
-    assert chips == [["details", f"busy machine | {BUSY}"]]
-
-
-def test_a_quiet_machine_has_no_chip(node):
-    lines, chips = node(HEADER, cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2)]))
-    assert (lines, chips) == ([], [])
+@pytest.mark.parametrize("said", [{"message": "", "busy": BUSY}, {"message": "The server said more.", "busy": BUSY}, {}])
+def test_a_busy_machine_is_a_chip_that_opens_and_a_quiet_one_has_none(said, node):
+    lines, chips = node(HEADER, cases.text([cases.run(), cases.chain(0, 3, 3), cases.end(2, **said)]))
+    assert lines == ([["note", said["message"]]] if said.get("message") else [])
+    assert chips == ([["details", f"busy machine | {BUSY}"]] if said else [])

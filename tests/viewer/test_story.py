@@ -19,7 +19,6 @@ def trace():
 
 @pytest.fixture(scope="module")
 def alone(trace):
-    assert trace.baseline is not None
     return trace.baseline
 
 
@@ -46,7 +45,7 @@ def test_the_bill_is_that_of_the_record(told, trace, alone):
     assert told["rest"] == pytest.approx(spent["total"] - spent["draft"] - spent["verify"])
     assert told["alone"] == pytest.approx(sum(alone.token_ns) / 151)
     formula = told["tau"] * told["alone"] / (told["draft"] + told["pass"] + told["rest"])
-    assert trace.end is not None and formula == pytest.approx(trace.end.metrics["speedup"], rel=1e-4)
+    assert formula == pytest.approx(trace.end.metrics["speedup"], rel=1e-4)
     assert told["speedup"] == pytest.approx(sum(alone.token_ns) / sum(step.time.total for step in trace.steps))
 
 
@@ -67,7 +66,7 @@ def test_the_round_that_is_told_has_what_its_chapters_say(told, trace, alone):
     assert [step.nodes[node].status for node in step.path] == [ACCEPTED] * 4 and step.rule == "greedy"
     assert told["kept"] == [step.nodes[node].text for node in step.path] and told["last"] == step.nodes[last].text
     assert told["wrong"] == [node.text for node in step.nodes if node.parent == last and node.status == REJECTED]
-    assert len(told["wrong"]) == 2 and step.bonus is not None and told["bonus"] == step.bonus.text == told["odds"][0]["text"]
+    assert len(told["wrong"]) == 2 and told["bonus"] == step.bonus.text == told["odds"][0]["text"]
     assert [one["p"] for one in told["odds"]] == sorted((one["p"] for one in told["odds"]), reverse=True)
     assert told["others"] == pytest.approx(1 - sum(one["p"] for one in told["odds"]))
     assert told["sent"] == step.verified and told["weighed"] == step.considered == step.verified + step.pruned
@@ -81,7 +80,7 @@ def test_the_round_that_is_told_has_what_its_chapters_say(told, trace, alone):
 def test_its_roofline_is_that_of_the_laboratory(node):
     said = re.search(r"On paper an H100 computes (\d+) rows", bundle.script("story"))
     machines = node('return modules["play/machines"].MACHINES;')
-    assert said is not None and machines[4]["name"] == "h100" and machines[4]["curve"]["rows"][1] == int(said[1])
+    assert machines[4]["name"] == "h100" and machines[4]["curve"]["rows"][1] == int(said[1])
 
 
 def test_published_peaks_make_rooflines_that_say_so(node):

@@ -81,7 +81,7 @@ def test_the_drafter_speaks_in_the_targets_ids():
     model = small()
     opened = SmallModel(model, 16)
     assert opened.extend(some_ids(5).tolist()).shape == (20,)
-    assert opened.support is not None and opened.support.tolist() == list(range(0, 40, 2))
+    assert opened.support.tolist() == list(range(0, 40, 2))
 
 
 def test_fixed_tensors_read_a_short_text_without_an_eager_pass(monkeypatch):

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
-from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
-from specviz.engine.tree import DraftTree
-from tests.support.rounds import context
+from specviz.engine.interfaces import TargetPass
+from tests.support.rounds import committed_round, context
 from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
@@ -36,15 +35,8 @@ def started(network: BlockNet, tokens: list[int], features: Tensor, fixed: bool 
     return drafter
 
 
-def committed(drafter: BlockDrafter, tokens: list[int], features: Tensor) -> None:
-    """A round whose path took all but the last of ``tokens``; the tree also held a node that was not taken."""
-    count = len(tokens)
-    tree = DraftTree.of([0, *tokens[:-1], 7], [*range(-1, count - 1), 0])
-    rows = torch.cat((features, torch.full((1, 32), 1e6, dtype=features.dtype)))
-    path = tuple(range(1, count))
-    verdict = Verdict("greedy", path, tokens[-1], "target", ("root",), (0, *path))
-    scored = TargetPass(torch.empty(count + 1, 48), {TAP: rows})
-    drafter.observe(Round(context([0]), Draft(tree), scored, verdict, tokens))
+def committed(drafter, tokens, features):
+    drafter.observe(committed_round(tokens, {TAP: features}))
 
 
 def level(tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:

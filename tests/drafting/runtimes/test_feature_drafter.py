@@ -1,7 +1,7 @@
 """The drafter on the target's features: every logit of every round is the network's own, whatever was accepted before."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -56,15 +56,6 @@ def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | N
     return decode(target, Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), prompt, budget, warp)
 
 
-def audited(witness: Witness, net: Any, model: Any) -> float:
-    """Largest relative difference between what was said and what the network says from scratch."""
-    worst = 0.0
-    for ids, path, row in witness.answers:
-        truth = wanted(net, model, ids, path)
-        worst = max(worst, float((row - truth).abs().max() / truth.abs().max()))
-    return worst
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
@@ -75,7 +66,7 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide, prompt):
     drafter = Witness(FeatureDrafter(net.runtime()))
     run = decode(target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), net.config.taps), prompt, 30)
     assert run.ids == truth
-    assert audited(drafter, net, target.model) < 1e-9
+    assert drafter.error(partial(wanted, net, target.model)) < 1e-9
     assert {len(step.path) for step in run.steps} == {0, 1, 2, 3, 4}, "the script was to reach every accepted length"
     # Only a prompt of one token has a round without a feature to start from.
     assert [step.index for step in run.steps if not step.draft_calls] == ([0] if len(prompt) == 1 else [])
@@ -90,7 +81,7 @@ def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch):
     drafter = Witness(FeatureDrafter(net.runtime()))
     prompt = [(5 * place + place // 7) % VOCAB for place in range(40)]
     decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), net.config.taps), prompt, 30)
-    assert audited(drafter, net, target.model) < 1e-9 and len(drafter.answers) > 50
+    assert drafter.error(partial(wanted, net, target.model)) < 1e-9 and len(drafter.answers) > 50
 
 
 @pytest.mark.parametrize("right", range(5))

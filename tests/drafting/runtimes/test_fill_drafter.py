@@ -6,9 +6,8 @@ from torch import Tensor
 
 from specviz.drafting.networks.block_fill import MARKOV, BlockFill
 from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
-from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
-from specviz.engine.tree import DraftTree
-from tests.support.rounds import context
+from specviz.engine.interfaces import TargetPass
+from tests.support.rounds import committed_round, context
 from tests.support.tiny.networks import block_fill
 from tests.support.tiny.text import tiny_target
 
@@ -39,21 +38,15 @@ def begun(network: BlockFill, until: int, slots: int = 0, fixed: bool = False) -
     return drafter
 
 
-def committed(drafter: FillDrafter, start: int, count: int) -> None:
-    """A round at root ``start`` whose path took all but the last of ``count`` tokens; the tree held another node."""
+def committed(drafter, start, count):
+    """A round at root ``start`` that emitted ``count`` tokens."""
     tokens, states = written()
-    emitted = tokens[start + 1 : start + 1 + count]
-    tree = DraftTree.of([tokens[start], *emitted[:-1], 7], [*range(-1, count - 1), 0])
-    hidden = {tap: torch.cat((rows[start : start + count], torch.full((1, 32), 1e6).double())) for tap, rows in states.items()}
-    path = tuple(range(1, count))
-    verdict = Verdict("greedy", path, emitted[-1], "target", ("root",), (0, *path))
-    drafter.observe(Round(context([0]), Draft(tree), TargetPass(torch.empty(count + 1, 48), hidden), verdict, emitted))
+    hidden = {tap: rows[start : start + count] for tap, rows in states.items()}
+    drafter.observe(committed_round(tokens[start + 1 : start + 1 + count], hidden, tokens[start]))
 
 
 def levels_at(drafter: FillDrafter, root: int, room: int = 50) -> FillLevels:
-    made = drafter.levels(context(written()[0][: root + 1], room=room))
-    assert made is not None
-    return made
+    return drafter.levels(context(written()[0][: root + 1], room=room))
 
 
 def block_at(drafter: FillDrafter, root: int) -> Tensor:

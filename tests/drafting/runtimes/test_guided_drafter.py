@@ -39,7 +39,6 @@ def drafted(drafter: FeatureDrafter, ids: Sequence[int], features: Tensor, first
 @torch.inference_mode()
 def grown(drafter: FeatureDrafter, here: Context) -> list[Tensor]:
     levels = drafter.levels(here)
-    assert levels is not None
     answers = [levels.ask()]
     for depth, parents in enumerate(PARENTS):
         tokens = torch.tensor([(7 * depth + 5 * row) % 24 for row in range(len(parents))])

@@ -55,7 +55,6 @@ class Checked(LanguageModelDrafter):
         def after(token):
             chain.extend([] if token is None else token.tolist())
             logits = inner.ask() if token is None else inner.ask(token, torch.tensor([0]))
-            assert self._model is not None
             assert self._model.text == [*context.ids, *chain]
             self.asked += 1
             return logits[0]

@@ -1,42 +1,28 @@
 """Drafters beside a picture: all of its rows, or none of them, against the network worked out from scratch."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.acceptance.exact import Match
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SmallModel
 from specviz.drafting.runtimes.visual_context import AllRows, Layout, TextAlone, spans
-from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.methods.hivis.step_embedding import StepwiseDrafter
 from tests.support.rounds import context
-from tests.support.tiny.text import Decoded, decode
-from tests.support.worlds.vision import GREEDY, World, eagle_head, expected, step_vectors, text_model, world
-from tests.support.worlds.witness import Witness, hidden_states
+from tests.support.worlds.vision import eagle_head, expected, step_vectors, text_model, world
+from tests.support.worlds.witness import Witness, drafting, hidden_states
 
 KINDS = ["smolvlm", "qwen2_5vl"]
 
 
-def drafting(here: World, drafter: Any, taps: tuple[int, ...], budget: int = 6) -> Decoded:
-    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
-    return decode(here.target, composition, here.prompt, budget, GREEDY)
-
-
-def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept: list[int] | None) -> float:
+def audited(here, witness, net, steps, kept):
     """Largest relative difference between what was said and what should have been. ``kept`` are prompt places seen."""
-    worst = 0.0
-    for ids, path, row in witness.answers:
+
+    def truth(ids, path):
         words, features = hidden_states(here, ids)
-        if kept is not None:
-            places = kept + list(range(here.layout.length, len(ids)))
-            words, features = words[places], features[places]
-        wanted = expected(net, words, features[:-1], path, steps)
-        worst = max(worst, float((row - wanted).abs().max() / wanted.abs().max()))
-    return worst
+        places = kept + list(range(here.layout.length, len(ids)))
+        return expected(net, words[places], features[places][:-1], path, steps)
+
+    return witness.error(truth)
 
 
 @pytest.mark.spread(1)
@@ -46,9 +32,9 @@ def test_all_rows_reads_the_picture_at_its_places(kind):
     net = eagle_head(here.tiny.model)
     drafter = AllRows(net.runtime(), here.layout)
     witness = Witness(drafter)
-    drafting(here, witness, drafter.reads)
+    drafting(witness, here.target, here.prompt, drafter.reads)
     assert len(witness.answers) > 20
-    assert audited(here, witness, net, None, None) < 1e-9
+    assert audited(here, witness, net, None, list(range(here.layout.length))) < 1e-9
 
 
 @pytest.mark.slow
@@ -58,7 +44,7 @@ def test_text_alone_is_the_drafter_on_the_text_places(kind, stepwise):
     net, steps = eagle_head(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
     drafter = FeatureDrafter(net.runtime()) if steps is None else StepwiseDrafter(net.runtime(), steps)
     witness = Witness(TextAlone(drafter, here.layout))
-    drafting(here, witness, net.config.taps)
+    drafting(witness, here.target, here.prompt, net.config.taps)
     kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
     assert len(kept) == here.layout.length - (6 if kind == "qwen2_5vl" else 4)
     assert len(witness.answers) > 20
@@ -75,13 +61,14 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch):
 
     monkeypatch.setattr(FeatureDrafter, "_commit", counted)
     net = eagle_head(here.tiny.model)
-    found = drafting(here, TextAlone(FeatureDrafter(net.runtime()), here.layout), net.config.taps, 4)
+    alone = TextAlone(FeatureDrafter(net.runtime()), here.layout)
+    found = drafting(alone, here.target, here.prompt, net.config.taps, 4)
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     # The root's own row belongs to the first round, and every row pairs a token with the one before it.
     assert rows[0] + 2 == seen["drafter"] == here.layout.length - len(here.layout.visual)
     rows.clear()
     drafter = AllRows(net.runtime(), here.layout)
-    found = drafting(here, drafter, drafter.reads, 4)
+    found = drafting(drafter, here.target, here.prompt, drafter.reads, 4)
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     assert rows[0] + 2 == seen["drafter"] == seen["target"] == here.layout.length
     assert seen["kept"] == seen["visual"] == [[4, 4]]

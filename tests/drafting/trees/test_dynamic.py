@@ -61,20 +61,17 @@ def test_the_temperature_does_not_change_the_tree():
     assert cold.tree.host_tokens == warm.tree.host_tokens
 
 
-@pytest.mark.parametrize(("temperature", "read_at"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
-def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature, read_at):
+@pytest.mark.parametrize(
+    ("floor", "size", "temperature", "read_at"),
+    [
+        (0.4, 12, 0.0, 0.4), (0.4, 12, 0.2, 0.4), (0.4, 12, 0.8, 0.8), (0.4, 12, 1.5, 1.5), (None, 12, 0.0, 1.0),
+        (None, lambda probabilities, forwards: 12, 0.0, MIN_CONFIDENCE_TEMPERATURE),
+    ],
+)  # fmt: skip
+def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(floor, size, temperature, read_at):
     drafter = Fancy()
-    draft = Dynamic(4, 3, 12, temperature_floor=0.4).build(drafter, context(warp=Warp(temperature)))
+    draft = Dynamic(4, 3, size, temperature_floor=floor).build(drafter, context(warp=Warp(temperature)))
     assert draft.confidence[0] is None
-    for node, path in enumerate(paths(draft)[1:], start=1):
-        distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
-        assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
-
-
-@pytest.mark.parametrize(("nodes", "read_at"), [(0, MIN_CONFIDENCE_TEMPERATURE), (12, 1.0)])
-def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes, read_at):
-    drafter = Fancy()
-    draft = Dynamic(4, 3, nodes or (lambda probabilities, forwards: 12)).build(drafter, context())
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))

@@ -82,10 +82,8 @@ def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order():
     draft = Sampled(shape_from_counts([[3], [1]])).build(told, context(1, story=True))
     assert set(draft.proposals) == {0, 1}
     pick = told.picks[0]
-    assert pick.perturbed is not None
     assert pick.order.tolist() == pick.perturbed.topk(3).indices.tolist()
     ids = draft.proposals[0].ids
-    assert ids is not None
     assert list(draft.tree.host_tokens[1:4]) == ids[pick.order].tolist()
     named = dict(zip([7, 11, 30, 2], LAW.tolist(), strict=True))
     assert draft.confidence[1:4] == [named[token] for token in draft.tree.host_tokens[1:4]]

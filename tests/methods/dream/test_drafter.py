@@ -4,27 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance.exact import Match
 from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
-from specviz.drafting.trees.dynamic import Dynamic
-from specviz.engine.interfaces import Composition, SingleDrafter
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_attended, text_part
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.rounds import context
-from tests.support.tiny.text import Decoded, decode
-from tests.support.worlds.vision import GREEDY, World, cross_net, decoded, world
-from tests.support.worlds.witness import Witness, hidden_states
+from tests.support.worlds.vision import World, cross_net, decoded, world
+from tests.support.worlds.witness import Witness, drafting, hidden_states
 
 
 def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
     drafter = CrossDrafter(CrossRuntime(net), here.layout, here.target, share)
     return drafter, drafter.reads
-
-
-def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:
-    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
-    return decode(here.target, composition, here.prompt, budget, GREEDY)
 
 
 def expected(net: CrossNet, words: Tensor, thoughts: Tensor, places: Tensor, drafted: list[int]) -> Tensor:
@@ -39,14 +30,13 @@ def expected(net: CrossNet, words: Tensor, thoughts: Tensor, places: Tensor, dra
     return net.logits(output)[0]
 
 
-def audit(here: World, net: CrossNet, witness: Witness, kept: list[int]) -> float:
-    worst = 0.0
-    for ids, path, row in witness.answers:
+def audit(here, net, witness, kept):
+    def truth(ids, path):
         words, thoughts = hidden_states(here, ids)
         places = torch.tensor(kept + list(range(here.layout.length, len(ids))))
-        wanted = expected(net, words[places], thoughts[places], places, path)
-        worst = max(worst, float((row - wanted).abs().max() / wanted.abs().max()))
-    return worst
+        return expected(net, words[places], thoughts[places], places, path)
+
+    return witness.error(truth)
 
 
 @pytest.mark.spread(1)
@@ -57,7 +47,7 @@ def test_every_answer_is_the_networks_own_from_scratch(kind, share):
     net = cross_net(here.tiny.model)
     drafter, taps = drafter_of(here, net, share)
     witness = Witness(drafter)
-    run = drafting(here, witness, taps)
+    run = drafting(witness, here.target, here.prompt, taps)
     kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept_places)]
     assert len(drafter._kept_places) == round(share * len(here.layout.visual))
     assert len(witness.answers) > 20
@@ -69,7 +59,7 @@ def test_every_answer_is_the_networks_own_from_scratch(kind, share):
 def test_the_patches_that_stay_are_those_the_target_looks_at_most():
     here = world("llava")
     drafter, taps = drafter_of(here, cross_net(here.tiny.model), 0.25)
-    drafting(here, drafter, taps, 2)
+    drafting(drafter, here.target, here.prompt, taps, 2)
     session = here.target.open(64, taps)
     hidden = session.prefill(here.prompt[:-1]).hidden
     rows = torch.arange(len(here.prompt) - 1)
@@ -89,7 +79,6 @@ def test_siblings_never_leak_into_each_other_through_the_cross_attention():
     for siblings in ([], [30, 31], [77, 12]):
         drafter.begin(now, prefill)
         levels, rows = drafter.levels(now), len(siblings) + 1
-        assert levels is not None
         levels.ask()
         first = levels.ask(torch.tensor([*siblings, 20]), torch.zeros(rows, dtype=torch.long))
         below = levels.ask(torch.tensor([*[40] * len(siblings), 50]), torch.arange(rows))
@@ -103,7 +92,7 @@ def test_arcs_tell_what_a_row_looked_at():
     here = world("llava")
     net = cross_net(here.tiny.model)
     drafter, taps = drafter_of(here, net, 0.5)
-    run = drafting(here, drafter, taps, 3)
+    run = drafting(drafter, here.target, here.prompt, taps, 3)
     note = {note.type: note.data for note in run.steps[0].notes}["attention_entropy"]
     assert [len(note["entropy"]), len(note["entropy"][0])] == [3, here.layout.length - 1]
     assert set(note["chosen"]) <= set(note["middle"]) == {1}

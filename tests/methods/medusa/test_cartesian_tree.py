@@ -52,15 +52,17 @@ def test_every_node_of_a_depth_has_the_same_children():
     assert [head["tokens"] for head in draft.notes[0].data["heads"]] == [[10, 11, 12], [11, 12, 10], [12, 10, 11]]
 
 
-def test_a_rank_that_is_left_out_leaves_its_token_out():
-    draft = Product([(0,), (2,), (2, 1)]).build(LISTS, context())
-    assert draft.tree.host_tokens == (9, 10, 12, 12)
-    assert draft.tree.shape.parents == (-1, 0, 0, 2)
-
-
-def test_paths_past_the_heads_or_their_lists_stay_empty():
-    draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).build(LISTS, context())
-    assert draft.tree.host_tokens == (9, 10, 11, 12)
+@pytest.mark.parametrize(
+    ("paths", "tokens", "parents"),
+    [
+        ([(0,), (2,), (2, 1)], (9, 10, 12, 12), (-1, 0, 0, 2)),
+        ([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)], (9, 10, 11, 12), (-1, 0, 1, 2)),
+    ],
+    ids=["a rank left out", "past the heads and their lists"],
+)
+def test_a_node_has_the_children_whose_ranks_are_listed_and_known(paths, tokens, parents):
+    tree = Product(paths).build(LISTS, context()).tree
+    assert (tree.host_tokens, tree.shape.parents) == (tokens, parents)
 
 
 @pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])

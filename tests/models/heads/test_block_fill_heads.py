@@ -42,7 +42,6 @@ def rounds(network: BlockFill) -> Iterator[FillLevels]:
             drafter._waiting.append(states(taps)[done:anchor])
         done = anchor
         levels = drafter.levels(here)
-        assert levels is not None
         yield levels
 
 
@@ -77,7 +76,7 @@ def test_logits_of_both_rounds_are_those_of_the_package(tmp_path, name):
 
 def test_a_draft_vocabulary_and_the_method_follow_from_the_tensors(tmp_path):
     narrow = head_of(stored(tmp_path / "narrow", "speculators dspark narrow"))
-    assert narrow.draft_ids is not None and len(narrow.draft_ids) == len(narrow.head) == 24
+    assert len(narrow.draft_ids) == len(narrow.head) == 24
     # DeepSpec saves both of its drafters under one class.
     for name, method in (("deepspec dflash", "dflash"), ("deepspec dspark vanilla", "dspark")):
         repository = stored(tmp_path / method, name)

@@ -27,7 +27,7 @@ def test_a_head_as_the_library_saved_it_is_read(tmp_path):
     head = head_of(repository)
     assert furthest(head, WHOLE, DEPTH) < 1e-4
     assert head.config.taps == (2, 4, 5)
-    assert head.draft_ids is not None and len(head.draft_ids) == len(head.head)
+    assert len(head.draft_ids) == len(head.head)
 
 
 def test_a_window_without_its_layers_is_unused_as_in_the_library(tmp_path):

@@ -84,8 +84,8 @@ def test_every_text_method_runs_on_it_or_says_why_not(loaded, name):
     asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
     if name in RUN:
         trace = specviz.run(method=name, **asked)
-        assert trace.end is not None and trace.end.reason in ("budget", "eos"), trace.end
-        assert trace.end.baseline is not None and trace.end.baseline.equal
+        assert trace.end.reason in ("budget", "eos"), trace.end
+        assert trace.end.baseline.equal
         return
     with pytest.raises(SpecvizError, match="hybrid-small|this target"):
         specviz.run(method=name, **asked)

@@ -30,16 +30,19 @@ def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]
     return {name.replace(old, new, 1) if name.startswith(old) else name: value for name, value in tensors.items()}
 
 
+def error(net, tensors, embedding=None):
+    """Largest difference of a head's logits along a text from the paper's formulas."""
+    tokens, features = text()
+    expected = expected_logits(tensors, target().embedding if embedding is None else embedding, tokens, features)
+    return (logits_of(net, tokens, features) - expected).abs().max()
+
+
 @pytest.mark.parametrize("head_dim", [True, False], ids=["said", "unsaid"])
 def test_feature_heads_compute_what_the_paper_says(tmp_path, head_dim):
     tensors = feature_tensors()
     config = CONFIG if head_dim else {name: value for name, value in CONFIG.items() if name != "head_dim"}
     net = read("eagle3", opened(tmp_path, tensors, config), target())
-    tokens, features = text()
-    found = logits_of(net, tokens, features)
-    assert found.shape == (7, DRAFTED)
-    assert (found - expected_logits(tensors, target().embedding, tokens, features)).abs().max() < 1e-9
-    assert net.draft_ids is not None
+    assert error(net, tensors) < 1e-9 and logits_of(net, *text()).shape == (7, DRAFTED)
     assert net.draft_ids.tolist() == tensors["t2d"].nonzero()[:, 0].tolist()
     assert net.config.taps == (0, 1, 2)
 
@@ -48,9 +51,7 @@ def test_feature_heads_compute_what_the_paper_says(tmp_path, head_dim):
 def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path, start):
     tensors = feature_tensors()
     net = read("eagle3", opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
-    tokens, features = text()
-    expected = expected_logits(tensors, target().embedding, tokens, features)
-    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
+    assert error(net, tensors) < 1e-9
 
 
 def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path):
@@ -93,18 +94,14 @@ def test_values_that_make_no_sense_are_refused_by_name(tmp_path, name, value, wo
 def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path):
     said = tomllib.loads(Path(__file__).with_name("harmless.toml").read_text("utf-8"))
     net = read("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, **said}), target())
-    tokens, features = text()
-    expected = expected_logits(feature_tensors(), target().embedding, tokens, features)
-    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
+    assert error(net, feature_tensors()) < 1e-9
 
 
 def test_heads_draft_on_an_embedding_of_their_own(tmp_path):
     own = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
     tensors = {**feature_tensors(), "embed_tokens.weight": own}
     net = read("eagle3", opened(tmp_path / "own", tensors, CONFIG), target())
-    tokens, features = text()
-    expected = expected_logits(tensors, own.double(), tokens, features)
-    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
+    assert error(net, tensors, own.double()) < 1e-9
     del tensors["lm_head.weight"], tensors["d2t"], tensors["t2d"]
     with pytest.raises(ModelUnavailable, match="ties its head to its own embedding"):
         read("eagle3", opened(tmp_path / "tied", tensors, {**CONFIG, "tie_word_embeddings": True}), target())

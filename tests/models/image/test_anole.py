@@ -114,7 +114,7 @@ ASKED: dict[str, Any] = {"prompt": "a red fox", "dtype": "float64", "temperature
 
 def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded, tmp_path):
     trace = run(method="autoregressive", target=str(tmp_path / "anole"), **ASKED)
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    assert trace.end.reason == "budget", trace.end
     codes: list[int] = []
     for _ in range(GRID * GRID):
         states = [features(loaded, ids)[-1] for ids in rows(loaded, "a red fox", codes)]

@@ -35,7 +35,7 @@ def folder(path: Path, opening: str = "<begin_of_image>") -> Path:
 def test_a_folder_with_a_janus_model_draws_like_one_that_ships(tmp_path):
     where = folder(tmp_path)
     trace = run(method="speculative_jacobi", prompt="red", target=str(where), dtype="float32", parameters={"window": 4})
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    assert trace.end.reason == "budget", trace.end
     assert trace.run.grid == (6, 6) and trace.run.guidance == 5.0 and trace.run.modality == "image"
     plain = run(method="autoregressive", prompt="red", target=str(where), dtype="float32")
     assert len(plain.end.output_ids) == 36 and plain.end.picture

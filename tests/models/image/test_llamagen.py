@@ -60,7 +60,7 @@ def test_a_picture_is_the_published_formulas_greedy_one(tmp_path, captions, lant
     path = tiny.folder(tmp_path / "target", GRID, captions, lantern)
     asked = {"prompt": CAPTION if captions else CLASS, "dtype": "float64", "temperature": 0.0, "target": str(path)}
     trace = run(method="autoregressive", **asked)
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    assert trace.end.reason == "budget", trace.end
     tensors = tiny.decoder_tensors(captions)
     rows, unseen = prompt_rows(path, captions)
     codes: list[int] = []
@@ -254,4 +254,4 @@ def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path, monkeyp
     assert any("The finished picture is decoded" in word for word in trace.run.warnings)
     colours = image.direction_colours(loaded_from(tmp_path / "target").codebook)
     assert sorted(colours[:, 0].tolist()) == pytest.approx(np.linspace(-1, 1, tiny.CODES).tolist())
-    assert trace.run.codebook is not None and trace.end is not None and trace.end.picture
+    assert trace.run.codebook is not None and trace.end.picture

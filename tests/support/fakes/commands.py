@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from specviz.__main__ import main
 from specviz.pipeline.request import Request
 from specviz.trace.schema import End, Run, Step, Trace
 from tests.support.traces.samples import sample_trace
@@ -54,3 +56,12 @@ def breaking(problem: BaseException) -> Events:
 def one_sentence(error: str) -> bool:
     """Whether this is one line that ends as a sentence does, and no traceback."""
     return error.endswith((".\n", "help.\n")) and error.count("\n") == 1 and "Traceback" not in error
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Run a command that has to succeed, and return the JSON that it prints."""
+    code = main([*words, "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    found: dict[str, Any] = json.loads(said.out)
+    return found

@@ -162,3 +162,8 @@ def changed(form: str, **values: object) -> str:
 
 class Refused(SpecvizError):
     """Any error with a sentence for the user."""
+
+
+def banners(tab: Any, updates: list[dict[Any, Any]]) -> list[str]:
+    """What a tab's banner said, from first to last."""
+    return [one[tab.banner].value for one in updates if tab.banner in one and one[tab.banner].value]

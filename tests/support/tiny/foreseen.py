@@ -69,9 +69,14 @@ def blocks(made_by: BlockFill, count: int = 3, tokens: int = 60) -> list[Passage
     return [_written(made_by, f"block text {number}", tokens) for number in range(count)]
 
 
+def _begun(name: str, tokens: int) -> tuple[list[int], dict[int, Tensor]]:
+    """A prompt at random with the token that follows, and states of so many more by layer."""
+    ids = ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long().tolist()
+    return ids, {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
+
+
 def _written(made_by: BlockFill, name: str, tokens: int) -> Passage:
-    network, ids = made_by.runtime(), [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
-    states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
+    network, (ids, states) = made_by.runtime(), _begun(name, tokens)
     fused = network.fuse(torch.cat([states[tap] for tap in made_by.config.taps], dim=-1))
     while len(ids) < FIRST + tokens:
         outputs = network.blocks(fused[: len(ids)], torch.tensor(ids), torch.tensor([len(ids) - 1]))
@@ -85,9 +90,7 @@ def passages(made_by: PublishedEagleHead, count: int = 3, tokens: int = 60) -> l
 
 
 def _passage(made_by: PublishedEagleHead, name: str, tokens: int) -> Passage:
-    runtime = EagleRuntime(made_by)
-    taps, ids = made_by.config.taps, [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
-    states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
+    runtime, taps, (ids, states) = EagleRuntime(made_by), made_by.config.taps, _begun(name, tokens)
     cache = runtime.open(FIRST + tokens)
     projection = made_by.tensors["fc.weight"]
     last: Tensor | None = None

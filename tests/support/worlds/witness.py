@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +13,7 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Composition, Context, SingleDrafter
 from specviz.engine.sampling import Warp
 from specviz.trace.schema import Step
-from tests.support.tiny.text import decode
+from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import World
 
 Roots = tuple[list[tuple[list[int], Tensor]], Sequence[Step]]
@@ -28,6 +28,11 @@ class Witness:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.drafter, name)
+
+    def error(self, truth: Callable[[list[int], list[int]], Tensor]) -> float:
+        """Largest relative difference of an answer from what ``truth`` says of its text and path."""
+        pairs = [(row, truth(ids, path)) for ids, path, row in self.answers]
+        return max(float((row - wanted).abs().max() / wanted.abs().max()) for row, wanted in pairs)
 
     def levels(self, context: Context) -> Witnessed | None:
         levels = self.drafter.levels(context)
@@ -51,12 +56,16 @@ class Witnessed(Levels):
         return logits
 
 
+def drafting(drafter: Any, target: Any, prompt: Sequence[int], taps: tuple[int, ...], budget: int = 6) -> Decoded:
+    """A greedy run with small trees."""
+    composition: Any = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    return decode(target, composition, prompt, budget, Warp())
+
+
 def drafted_roots(drafter: Any, target: Any, prompt: Sequence[int], taps: tuple[int, ...], budget: int) -> Roots:
     """What the drafter said below each root of a greedy run with small trees: the text so far and the logits [support]."""
-    witness, runs = Witness(drafter), []
-    for one in (witness, drafter):
-        composition: Any = Composition(SingleDrafter(one, Dynamic(3, 5, 12)), Match(), taps)
-        runs.append(decode(target, composition, prompt, budget, Warp()).steps)
+    witness = Witness(drafter)
+    runs = [drafting(one, target, prompt, taps, budget).steps for one in (witness, drafter)]
     trees = [[[node.token for node in step.nodes] for step in steps] for steps in runs]
     assert trees[0] == trees[1], "levels of its own draft the same tree"
     roots = [(ids, row) for ids, path, row in witness.answers if not path]

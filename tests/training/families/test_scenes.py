@@ -82,7 +82,6 @@ def test_answers_about_sides_places_and_numbers_are_true(seed):
         answer = one.answer
         if one.kind == "side" and not ABSENT.fullmatch(answer):
             match = re.fullmatch(r"The (.+?) (?:is|are) (left of|right of|above|below) the (.+)\.", answer)
-            assert match is not None
             first, second = by_name[match[1]], by_name[match[3]]
             true = {"left of": first.x < second.x, "right of": first.x > second.x,
                     "above": first.y < second.y, "below": first.y > second.y}  # fmt: skip
@@ -91,7 +90,7 @@ def test_answers_about_sides_places_and_numbers_are_true(seed):
             assert speaker.number(match[1]) == 0
         elif one.kind == "where":
             match = re.fullmatch(r"The (.+?) (?:is|are) ((?:at|on|in) the .+)\.", answer)
-            assert match is not None and at(by_name[match[1]].region) == match[2]
+            assert at(by_name[match[1]].region) == match[2]
         elif answer.startswith("There are") and "things" in answer:
             assert NUMBERS[len(scene.things)] in answer
 

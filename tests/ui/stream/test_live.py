@@ -152,7 +152,7 @@ def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch):
 def test_a_run_starts_once_its_reader_is_there():
     room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
     frames = list(room.live.run(PageSession(), REQUEST, Caller(hears=lambda: next(looks, True))))
-    assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
+    assert len(frames[-1].trace.steps) == 3
 
 
 def test_a_run_over_its_time_ends_with_what_it_has_and_says_why():
@@ -219,7 +219,7 @@ def test_a_run_that_breaks_off_keeps_its_steps():
     last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The disk is full; make room."
     assert len(last.trace.steps) == 5 and last.trace.end is None
-    assert last.feed is not None and "The disk is full" in last.feed
+    assert "The disk is full" in last.feed
 
 
 def test_a_second_run_of_a_page_ends_the_first():
@@ -228,7 +228,7 @@ def test_a_second_run_of_a_page_ends_the_first():
     begun = next(first)
     room.engine.steps = 3
     second = list(room.live.run(page, REQUEST))
-    assert second[-1].trace is not None and len(second[-1].trace.steps) == 3
+    assert len(second[-1].trace.steps) == 3
     assert not page.current(begun.cancel) and page.current(second[-1].cancel)
     assert room.engine.most_running == 1
 

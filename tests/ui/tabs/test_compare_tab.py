@@ -16,7 +16,7 @@ from specviz.ui.tabs.compare_tab import CompareTab, Pair
 from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import Runs, TextTab
 from specviz.viewer import pair
-from tests.support.fakes.ui import FakeEngine, Refused, app, asked, gallery
+from tests.support.fakes.ui import FakeEngine, Refused, app, asked, banners, gallery
 from tests.support.traces.samples import sample_trace
 
 
@@ -126,7 +126,7 @@ def test_the_tab_opens_on_a_gain():
     assert names == shipped.pair
     left, right = (shipped.get(name) for name in names)
     found = compare_tab.compare([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
-    assert found.speeds is not None and min(side.middle for side in found.speeds) > 1 and "× as fast as" in found.headline
+    assert min(side.middle for side in found.speeds) > 1 and "× as fast as" in found.headline
     assert found.text.startswith("same")
 
 
@@ -139,10 +139,6 @@ def live(
     tab: CompareTab, names: Pair = ("stand", "prompt_lookup"), runs: Runs | None = None, **changes: str
 ) -> Iterator[Updates]:
     return tab.running(Caller("a"), asked(tab.shared, **changes), names, [] if runs is None else runs)
-
-
-def banners(tab: CompareTab, updates: list[Updates]) -> list[str]:
-    return [one[tab.banner].value for one in updates if tab.banner in one and one[tab.banner].value]
 
 
 def chosen(tab: CompareTab, updates: Updates) -> Pair | None:

@@ -4,7 +4,6 @@ import base64
 import threading
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -19,7 +18,6 @@ from specviz.trace import store
 from specviz.training.families import emoji
 from specviz.ui import app_state, settings
 from specviz.ui.access import Caller
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.tabs import events, request_form
 from specviz.ui.tabs.request_form import FormState
@@ -68,39 +66,37 @@ def test_a_request_carries_every_control():
     assert made(asked()).guidance is None and made(asked()).temperature == 1.0
 
 
-def run(page: AppState, wanted: FormState, stop_after: int | None = None) -> list[SimpleNamespace]:
-    """What the tab shows of a run, one after the other: its name, its trace and the banner."""
+def run(page, wanted, stop_after=None):
+    """The last trace that the tab shows of a run, and what its banners said."""
     with gr.Blocks(), gr.Tab() as opened:
         tab = ImageTab(page, opened)
-    changes = []
+    trace, said = None, []
     for updates in tab.running(Caller(SESSION), "", [], *(getattr(wanted, name) for name in tab.controls)):
         name, banner = updates.get(tab.run_name), updates.get(tab.banner)
-        trace = page.archive.trace(name) if name and tab.explanation in updates else None
-        changes.append(SimpleNamespace(run_name=name, banner=banner.value if banner else None, trace=trace))
+        said += [banner.value] if banner and banner.value else []
+        trace = page.archive.trace(name) if name and tab.explanation in updates else trace
         if stop_after is not None and name:
             while len(page.archive.store.lines(name.removeprefix(MINE))) < stop_after:
                 threading.Event().wait(0.01)
             events.stop(page, SESSION)
-    return changes
+    return trace, said
 
 
 def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page):
     with tiny_models():
-        changes = run(page, asked())
-    trace = [change.trace for change in changes if change.trace is not None][-1]
+        trace, said = run(page, asked())
     assert trace.end.reason == "budget" and len(trace.end.output_ids) == GRID * GRID
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
     bands = [note.data for step in trace.steps for note in step.notes if note.type == "canvas"]
     assert {row for band in bands for row in range(band["row"], band["row"] + band["rows"])} == set(range(GRID))
-    assert not any(change.banner for change in changes)
+    assert not said
 
 
 def test_a_large_picture_is_decoded_only_when_it_is_done(page, monkeypatch):
     """Decoding one of many pixels every row would take longer than drawing it."""
     monkeypatch.setattr(image, "LIVE_SIDE", GRID - 1)
     with tiny_models():
-        changes = run(page, asked())
-    trace = [change.trace for change in changes if change.trace is not None][-1]
+        trace, _ = run(page, asked())
     assert not any(note.type == "canvas" for step in trace.steps for note in step.notes)
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
@@ -122,8 +118,7 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page, monkeypatch):
     monkeypatch.setattr(ImageSession, "score", waiting)
     monkeypatch.setattr(events, "stop", told)
     with tiny_models():
-        changes = run(page, asked(method="autoregressive"), stop_after=4)
-    trace = [change.trace for change in changes if change.trace is not None][-1]
+        trace, _ = run(page, asked(method="autoregressive"), stop_after=4)
     assert trace.end.reason == "cancelled"
     assert 0 < len(trace.end.output_ids) < GRID * GRID
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
@@ -132,8 +127,7 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page, monkeypatch):
 @pytest.mark.slow
 def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page):
     with tiny_models():
-        changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
-    trace = [change.trace for change in changes if change.trace is not None][-1]
+        trace, _ = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
     assert any("was not read" in word for word in trace.run.warnings)
 
 
@@ -143,7 +137,7 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page, monke
     from specviz.models.image import load
 
     monkeypatch.setattr(load, "WEIGHTS", Path("nowhere"))
-    said = [change.banner for change in run(page, asked()) if change.banner]
+    _, said = run(page, asked())
     assert "python -m specviz train" in said[-1]
 
 
@@ -163,8 +157,7 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
 
     with tiny_models():
         monkeypatch.setattr(LoadedImage, "picture", broken)
-        changes = run(page, asked(method="autoregressive"))
-    trace = [change.trace for change in changes if change.trace is not None][-1]
+        trace, _ = run(page, asked(method="autoregressive"))
     assert (trace.end.reason, trace.end.picture) == (reason, "")
     assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
     assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)

@@ -23,7 +23,7 @@ from specviz.ui.tabs import events
 from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.request_form import Basics
 from specviz.ui.tabs.run_tab import ImageTab, TextTab, VisionTab
-from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, asked, changed, gallery, recorded
+from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, asked, banners, changed, gallery, recorded
 from tests.support.traces.samples import lines
 
 
@@ -41,10 +41,6 @@ def live(tab: TextTab, shown: str = "token_recycling", runs: Any = None, **chang
     wanted = asked(tab.shared, **changes)
     values = [getattr(wanted, name) for name in tab.controls]
     return tab.running(Caller("a"), shown, [] if runs is None else runs, *values)
-
-
-def banners(tab: TextTab, updates: list[Updates]) -> list[str]:
-    return [one[tab.banner].value for one in updates if tab.banner in one and one[tab.banner].value]
 
 
 def is_running(tab: TextTab, updates: Updates) -> bool:
