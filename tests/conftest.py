@@ -3,7 +3,6 @@
 import gc
 import os
 import shutil
-from collections.abc import Iterator
 from functools import lru_cache
 
 import pytest
@@ -27,14 +26,14 @@ DEFAULT_TARGET = "smollm2-135m-instruct"
 
 
 @lru_cache(maxsize=1)
-def chromium_path() -> str:
+def chromium_path():
     """A Chromium on this machine, or nothing."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     return os.environ.get("SPECVIZ_CHROMIUM") or next((path for name in names if (path := shutil.which(name))), "")
 
 
 @lru_cache(maxsize=1)
-def model_trouble() -> str:
+def model_trouble():
     """Why the real model cannot be had, or nothing when it is there."""
     from specviz.errors import SpecvizError
     from specviz.models.hub.prepare import prepare
@@ -46,17 +45,17 @@ def model_trouble() -> str:
     return ""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption("--shard", metavar="K/N", help="run the functions of part K of N alone, as one of several machines")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Search longer for examples where slow tests run too."""
     settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "full")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Keep the shard's functions, and of a function's cases ``spread(n)`` of them in the fast lane, the others being slow.
 
     Those in the fast lane are spread evenly. The steps shift by one, so that stacked parameters do not always meet in the same
@@ -66,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         part, parts = map(int, shard.split("/"))
         kept = set(sorted({item.nodeid.split("[")[0] for item in items})[part - 1 :: parts])
         items[:] = [item for item in items if item.nodeid.split("[")[0] in kept]
-    functions: dict[tuple[str, str], list[pytest.Item]] = {}
+    functions = {}
     for item in items:
         if os.environ.get("CI") and item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=1))
@@ -80,14 +79,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.slow)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Collect garbage from here on, but not among what importing left: whatever loads a model collects a few times."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[bool | None]:
+def pytest_runtest_protocol(item, nextitem):
     """Leave what one file's tests made out of the garbage collections of the next: whatever is still in use then stays."""
     done = yield
     if nextitem is None or nextitem.path != item.path:
@@ -96,12 +95,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return done
 
 
-def refuse(reason: str) -> None:
+def refuse(reason):
     """Skip a test that lacks something; in CI, where nothing may be missing, fail it."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Refuse a test that lacks what its marker names."""
     if item.get_closest_marker("model") and model_trouble():
         refuse(model_trouble())

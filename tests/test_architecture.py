@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,7 +29,7 @@ BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models"}
 ALL = BELOW_RUN | {"figures", "inspection", "interop", "palette", "pipeline", "prompts", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
-MAY_IMPORT: dict[str, frozenset[str]] = {
+MAY_IMPORT = {
     **dict.fromkeys(BASE, frozenset()),
     "trace": frozenset({"errors"}),
     "engine": frozenset({"errors", "trace"}),
@@ -94,12 +93,12 @@ SHARED_HEAD = {"EagleHead", "EagleConfig", "EagleRuntime", "PublishedEagleHead",
 """Names of the one draft head that many papers' methods share, and of its file. Drafting and pipeline may use them."""
 
 
-def _name(file: Path) -> str:
+def _name(file):
     return file.relative_to(ROOT).as_posix()
 
 
 @cache
-def _text(file: Path) -> str:
+def _text(file):
     return file.read_text(encoding="utf-8")
 
 
@@ -116,7 +115,7 @@ class Read:
 
 
 @cache
-def _read(file: Path) -> Read:
+def _read(file):
     tree = ast.parse(_text(file), filename=str(file), feature_version=(3, 11))
     found = Read()
     for node in ast.walk(tree):
@@ -137,12 +136,12 @@ def _read(file: Path) -> Read:
     return found
 
 
-def _room(file: Path) -> str:
+def _room(file):
     inside = file.relative_to(HOUSE) if file.is_relative_to(HOUSE) else file.relative_to(ROOT)
     return inside.parts[0].removesuffix(".py")
 
 
-def _imported(file: Path) -> Iterator[str]:
+def _imported(file):
     """Dotted names of everything a file imports, wherever in the file, relative imports made absolute."""
     package = file.relative_to(ROOT).with_suffix("").parts[:-1]
     yield from _read(file).imported_by_name
@@ -213,11 +212,11 @@ def test_files_are_at_most_500_lines():
     assert not long, "\n".join(long)
 
 
-def _tokens(file: Path) -> int:
+def _tokens(file):
     """Python's tokens of a file but comments, docstrings and layout, so that no formatting changes the number."""
     layout = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    inside: set[int] = set()
+    inside = set()
     for node in ast.walk(ast.parse(_text(file))):
         first = node.body[0] if isinstance(node, documented) and node.body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
@@ -228,7 +227,7 @@ def _tokens(file: Path) -> int:
 
 @pytest.mark.slow
 def test_no_room_outgrows_its_budget():
-    rooms = Counter[str]()
+    rooms = Counter()
     for file in HOUSE.rglob("*.py"):
         rooms[_room(file) if file.parent != HOUSE else "specviz"] += _tokens(file)
     assert rooms.keys() == BUDGETS.keys()
@@ -280,7 +279,7 @@ def test_forbidden_words_never_appear():
     assert not said, "\n".join(said)
 
 
-def _opens_weights_alone(file: Path, line: str) -> bool:
+def _opens_weights_alone(file, line):
     """The one place that may open a torch zip: a command of the user's own, which builds tensors and nothing else."""
     return _name(file) == "specviz/commands/convert.py" and line.strip().endswith("weights_only=" + "True)")
 
@@ -320,13 +319,13 @@ def test_no_path_of_some_machine_is_written_down():
     assert not found, "\n".join(found)
 
 
-def _words(identifier: str) -> set[str]:
+def _words(identifier):
     """An identifier's words, and its neighbours joined, so that ``TokenRecycling`` holds ``token_recycling``."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", identifier)]
     return {*words, *("_".join(words[start : start + 2]) for start in range(len(words) - 1))}
 
 
-def _identifiers(file: Path) -> Iterator[tuple[int, str]]:
+def _identifiers(file):
     yield 1, file.stem
     yield from _read(file).identifiers
 

@@ -19,11 +19,11 @@ Q = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
-def scored(rows: int) -> TargetPass:
+def scored(rows):
     return TargetPass(P.log().expand(rows, -1))
 
 
-def siblings(tokens: list[int], distribution: Proposal | None = None) -> Draft:
+def siblings(tokens, distribution=None):
     tree = DraftTree.of([9, *tokens], [-1] + [0] * len(tokens))
     return Draft(tree, {} if distribution is None else {0: distribution})
 

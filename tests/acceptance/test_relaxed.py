@@ -7,7 +7,6 @@ uniform draw.
 
 import base64
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -41,9 +40,9 @@ class Found:
     left: numpy.ndarray
 
 
-def judged(rule: Relaxed, p: numpy.ndarray, candidates: list[int], q: numpy.ndarray | None) -> Found:
+def judged(rule, p, candidates, q):
     """The rule on one node with these children, none of which is lucky."""
-    caught: list[torch.Tensor] = []
+    caught = []
     tree = DraftTree.of([0, *candidates], [-1, *[0] * len(candidates)])
     proposals = {} if q is None else {0: Proposal(torch.from_numpy(q))}
     logits = torch.from_numpy(p).log()[None].repeat(len(tree), 1)
@@ -59,7 +58,7 @@ def judged(rule: Relaxed, p: numpy.ndarray, candidates: list[int], q: numpy.ndar
     return Found(probabilities, left / left.sum())
 
 
-def certain(rule: Relaxed, p: numpy.ndarray, candidates: list[int]) -> numpy.ndarray:
+def certain(rule, p, candidates):
     """Distribution of the next code when these candidates are certain."""
     found, out, alive = judged(rule, p, candidates, None), numpy.zeros_like(p), 1.0
     for code, generator in zip(candidates, found.thresholds, strict=True):
@@ -68,7 +67,7 @@ def certain(rule: Relaxed, p: numpy.ndarray, candidates: list[int]) -> numpy.nda
     return out + alive * found.left
 
 
-def worlds(count: int, codes: int = CODES) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
+def worlds(count, codes=CODES):
     """Random codebooks' nearest latent codes with a target's distribution and a drafter's that resembles it."""
     generator = numpy.random.default_rng(0)
     for _ in range(count):
@@ -78,7 +77,7 @@ def worlds(count: int, codes: int = CODES) -> Iterator[tuple[torch.Tensor, numpy
         yield near, *(numpy.exp(one) / numpy.exp(one).sum() for one in (score, other))
 
 
-def apart(one: numpy.ndarray, other: numpy.ndarray) -> float:
+def apart(one, other):
     """Total variation."""
     return float(0.5 * numpy.abs(one - other).sum())
 
@@ -94,7 +93,7 @@ def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of
         assert apart(out, p) <= 1 - (1 - DELTA) ** 4 + 1e-9
 
 
-def siblings(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray, many: int) -> numpy.ndarray:
+def siblings(rule, p, q, many):
     """Distribution of the next code when so many candidates are drawn from ``q`` without replacement."""
     out = numpy.zeros_like(p)
     for codes in permutations(numpy.flatnonzero(q).tolist(), many):
@@ -109,7 +108,7 @@ def siblings(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray, many: int) -> nu
     return out
 
 
-def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
+def coarse_worlds(count, codes=5):
     """A few codes with distributions from flat to sharp; every third drafter asks for two codes as much as the bound can bear."""
     generator = numpy.random.default_rng(5)
     for number in range(count):
@@ -187,7 +186,7 @@ def test_what_a_rejection_leaves_is_that_forms_own_difference(form):
             assert found.left == pytest.approx(left / left.sum())
 
 
-def taken_of(p: numpy.ndarray, code: int, near: numpy.ndarray, most: float) -> list[int]:
+def taken_of(p, code, near, most):
     sums = numpy.cumsum(p[near[code]])
     return [int(one) for one in near[code][: int((sums <= most).sum())]]
 

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every
 
 
 def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test():
-    calls: list[str] = []
+    calls = []
 
     def timed(name, seconds):
         calls.append(name)
@@ -46,7 +45,7 @@ def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test():
     assert math.isclose(Ratios((2.0,) * 10 + (0.5,) * 2).sign_test, 2 * (1 + 12 + 66) / 2**12)
 
 
-def sample(gain: float, lengths: tuple[int, ...] = (1, 2, 0), kind: str = "chat", **more: Any) -> Sample:
+def sample(gain, lengths=(1, 2, 0), kind="chat", **more):
     return Sample(kind, gain, True, lengths, sum(lengths) + len(lengths), len(lengths), 9, 12, 0.0, (2,) * len(lengths), **more)
 
 
@@ -82,7 +81,7 @@ def test_every_method_is_measured_and_every_system_is_a_method():
     assert measured == ours - {"autoregressive"} and len(set(SYSTEMS)) == 18 and set(SYSTEMS) <= measured
 
 
-def gathered(*_: Any, **__: Any) -> Samples:
+def gathered(*_, **__):
     return Samples({"a": [sample(2.0), sample(2.4)], "b": [sample(1.0, (0, 0)), sample(1.2)]}, {"c": "There is no c here."})
 
 
@@ -131,7 +130,7 @@ def test_reported_prompts_are_many_different_and_kept_apart():
 
 
 def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch):
-    asked: list[dict[str, Any]] = []
+    asked = []
     part = lambda report, target, methods, quick: asked.append(Bencher(target, settings={"seed": 1}).settings)  # noqa: E731
     monkeypatch.setitem(runner.SUITES, "quick", (part,))
     told = run_suite("quick", dtype="float32", report=lambda line: None)

@@ -10,7 +10,7 @@ from tests.support.traces.samples import sample_trace
 
 @pytest.mark.slow
 def test_every_prompt_goes_to_all_and_each_has_a_row(monkeypatch, capsys):
-    asked: list[tuple[str, str]] = []
+    asked = []
 
     def run(**fields):
         asked.append((fields["method"], fields["prompt"]))

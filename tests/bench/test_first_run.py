@@ -38,7 +38,7 @@ def compiling_apart(monkeypatch):
     monkeypatch.setattr(regions.Regions, "background", regions.Regions.background)
 
 
-def report() -> Report:
+def report():
     return Report("first run", {})
 
 
@@ -164,7 +164,7 @@ def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path):
     assert (passed.value, failed.value, failed.reached, failed.detail) == (1.0, 1.0, False, "b")
 
 
-def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+def script(*arguments):
     return subprocess.run(
         ["bash", str(ROOT / "specviz" / "bench" / "gpu_first_run.sh"), *arguments], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHON": sys.executable},

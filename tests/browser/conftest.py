@@ -41,7 +41,7 @@ def show(browser, tmp_path):
     """``show(text, ...)`` opens a trace, or the plain sample, in a tab of its own; each must end without complaints."""
     from tests.support.pages.stage import StagePage
 
-    tabs: list[StagePage] = []
+    tabs = []
 
     def opened(text=None, *, size=None, context=None, **how):
         given = store.text(sample_trace(14)) if text is None else text

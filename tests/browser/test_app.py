@@ -28,7 +28,7 @@ SMALLEST = """() => [...document.querySelectorAll('body *')].filter((one) => one
   parseFloat(getComputedStyle(one).fontSize) < 11).map((one) => one.className + ': ' + one.textContent.slice(0, 40))"""
 
 
-def drawn(visitor: AppPage, tab: str) -> None:
+def drawn(visitor, tab):
     """Wait until the stages of a tab show a run, so that what is looked at is what a visitor sees."""
     if tab == "Play":
         expect(visitor.page.locator(".svp-level")).to_be_visible()

@@ -3,14 +3,13 @@
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.ui.app_state import make
 from specviz.ui.classroom import server
@@ -47,17 +46,17 @@ def projector(browser, url):
         yield found
 
 
-def link(projector: AppPage) -> str:
+def link(projector):
     return "http://" + str(projector.page.locator(".sp-class-link").inner_text())
 
 
-def joined(browser: Browser, projector: AppPage, **context: Any) -> Any:
+def joined(browser, projector, **context):
     phone = stage_page.patient(browser.new_context(viewport=stage_page.PHONE, has_touch=True, **context).new_page())
     phone.goto(link(projector))
     return phone
 
 
-def broken(page: Any) -> list[object]:
+def broken(page):
     """What axe finds to be serious, whatever its kind."""
     if not (axe := os.environ.get("AXE_JS", "")):
         pytest.skip("AXE_JS names no axe.min.js")

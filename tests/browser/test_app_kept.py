@@ -8,7 +8,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import expect
 
 from tests.support.fakes.ui import FakeEngine, app
-from tests.support.pages.app import AppPage, served
+from tests.support.pages.app import served
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,7 @@ def url(tmp_path_factory):
         yield found
 
 
-def begin(visitor: AppPage) -> None:
+def begin(visitor):
     """Ask for something of one's own, and wait for its first steps."""
     visitor.page.locator("#sp-prompt textarea").fill("A prompt of my own.")
     visitor.page.locator("#sp-basics").get_by_label("New tokens").fill("77")

@@ -36,7 +36,7 @@ def visitor(browser, url):
         yield found
 
 
-def address(visitor: AppPage, **parts: str | None) -> None:
+def address(visitor, **parts):
     """Wait for an address with these parts, and without those that are None."""
     wanted = " && ".join(
         f"new URL(location.href).searchParams.get('{name}') === {'null' if value is None else repr(value)}"
@@ -218,7 +218,7 @@ def test_a_few_tabs_lead_to_the_step_button_of_every_stage(browser, url, tab, si
     with closing(AppPage(browser, url, f"?tab={tab}", viewport=size)) as linked:
         step = linked.button("Step").first
         expect(step).to_be_enabled()
-        reached: list[str] = []
+        reached = []
         while not step.evaluate("(one) => one === document.activeElement"):
             linked.page.keyboard.press("Tab")
             reached.append(linked.page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()"))

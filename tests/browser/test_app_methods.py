@@ -3,7 +3,6 @@
 import json
 import re
 from contextlib import closing
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.browser
 RACE = ("prompt_lookup", "speculative_sampling", "stand", "token_recycling")
 
 
-def shelf(folder: Path) -> Path:
+def shelf(folder):
     """Recorded runs, of which some share a prompt in the folder of the race."""
     gallery(folder)
     (folder / "race").mkdir()
@@ -53,11 +52,11 @@ def racing(browser, url):
         yield found
 
 
-def names(racing: AppPage) -> list[str]:
+def names(racing):
     return racing.page.locator(".svf-lane .svf-name").all_inner_texts()
 
 
-def ink(racing: AppPage, lane: int) -> int:
+def ink(racing, lane):
     """Number of coloured pixels of a lane."""
     count = """(one) => one.getContext("2d").getImageData(0, 0, one.width, one.height).data
       .filter((value, at) => at % 4 === 3 && value).length"""

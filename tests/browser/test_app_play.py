@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from specviz.models.pass_times import FILE, VERSION
 from tests.support.fakes.ui import HARDWARE, FakeEngine, app
@@ -39,15 +39,15 @@ def playing(browser, url):
         yield found
 
 
-def handle(playing: AppPage, name: str) -> Locator:
+def handle(playing, name):
     return playing.page.get_by_role("slider", name=name, exact=True)
 
 
-def value(playing: AppPage, name: str) -> float:
+def value(playing, name):
     return float(handle(playing, name).get_attribute("aria-valuenow") or "nan")
 
 
-def readouts(playing: AppPage) -> list[str]:
+def readouts(playing):
     return playing.page.locator(".svp-readout b").all_inner_texts()
 
 

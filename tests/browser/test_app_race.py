@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from specviz.trace import metrics
 from tests.support.fakes.ui import FakeEngine, app
@@ -27,12 +27,12 @@ def url(tmp_path_factory):
         yield found
 
 
-def race(visitor: AppPage) -> Locator:
+def race(visitor):
     """The race of the tab that is open."""
     return visitor.page.locator(".sv-race:visible")
 
 
-def lanes(visitor: AppPage) -> Locator:
+def lanes(visitor):
     return race(visitor).locator(".sv-lane")
 
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import expect
 
 from specviz.ui.app_state import AppState
 from tests.support.fakes import chat_server
@@ -57,11 +57,11 @@ def url(serving):
     return serving.url
 
 
-def steps(visitor: AppPage) -> int:
+def steps(visitor):
     return int(visitor.run("trace.steps.length"))
 
 
-def begin(visitor: AppPage, at_least: int = 2) -> None:
+def begin(visitor, at_least=2):
     """Run live and wait for the first steps."""
     visitor.button("Run live").click()
     visitor.until(f"{visitor.stage()}.running && {visitor.stage()}.trace.steps.length >= {at_least}")
@@ -83,7 +83,7 @@ def test_bad_input_is_said_above_a_stage_that_stays(visitor, running):
 
 
 def test_lines_come_one_way_and_that_goes_on_after_a_break(visitor, running):
-    asked = list[str]()
+    asked = []
     running.engine.pace = 0.1
     visitor.page.route("**/specviz/tail/**", lambda one: (asked.append(one.request.url), refuse(one, len(asked)))[1])
     visitor.page.evaluate(
@@ -100,7 +100,7 @@ def test_lines_come_one_way_and_that_goes_on_after_a_break(visitor, running):
     assert not any('"kind":"step"' in text for text in given), "the page was given the lines as a text too"
 
 
-def refuse(one: Route, count: int) -> None:
+def refuse(one, count):
     """Answer the first request as a proxy does whose server is away."""
     if count == 1:
         one.fulfill(status=502)

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 from contextlib import closing
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -44,7 +43,7 @@ def visitor(browser, url):
         yield found
 
 
-def saved(visitor: AppPage, way: str, folder: Path) -> Path:
+def saved(visitor, way, folder):
     with visitor.page.expect_download(timeout=120_000) as download:
         visitor.page.locator("#sp-sharing").get_by_role("button", name=way).click()
     expect(visitor.page.locator("#sp-linked")).to_contain_text(" kB.")
@@ -53,7 +52,7 @@ def saved(visitor: AppPage, way: str, folder: Path) -> Path:
 
 
 def test_the_picture_is_the_tree_on_the_stage_with_its_title_legend_and_looks(visitor, tmp_path):
-    asked: list[str] = []
+    asked = []
     visitor.page.on("request", lambda request: asked.append(request.url))
     file = saved(visitor, "Picture, SVG", tmp_path)
     assert not [one for one in asked if not one.startswith("blob:")], "a picture asked the server"
@@ -105,7 +104,7 @@ def test_embed_code_frames_the_stage_at_its_step_with_nothing_that_runs(browser,
     assert re.fullmatch(r'<iframe src="[^"]*" title="STAND on [^"]*" [^<>]*sandbox="allow-scripts"[^<>]*></iframe>', code)
     with closing(browser.new_context(viewport={"width": 900, "height": 720})) as context:
         blog = context.new_page()
-        errors: list[str] = []
+        errors = []
         blog.on("pageerror", lambda error: errors.append(str(error)))
         blog.set_content(f"<!doctype html><title>A blog</title><h1>A blog</h1>{code}")
         frame = blog.frame_locator("iframe")

@@ -28,7 +28,7 @@ def url(tmp_path_factory):
         yield found
 
 
-def at_chapter(page: AppPage, number: int) -> None:
+def at_chapter(page, number):
     """Wait until a chapter is the current one, and its figure is shown."""
     expect(page.page.locator(".sst-nav [aria-current=step]")).to_contain_text(str(number))
     expect(page.page.locator(".sst-figure")).to_have_attribute("data-figure", FIGURES[number - 1])

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def example(language: str) -> str:
+def example(language):
     """The example in this language under "Use the stage elsewhere"."""
     guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Use the stage elsewhere")[2]
     found = re.search(rf"```{language}\n(.*?)```", guide, re.DOTALL)
@@ -37,7 +37,7 @@ def test_in_another_gradio_app(browser, monkeypatch):
     code = example("python").replace(
         "demo.launch(", 'demo.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1", '
     )
-    names: dict[str, object] = {}
+    names = {}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)
     demo = names["demo"]
     try:

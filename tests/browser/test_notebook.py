@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 def notebook(browser, tmp_path):
     """``notebook(shown)`` is a page with that in it, as a notebook would put it there; it must ask nothing of the network."""
     context = browser.new_context(viewport=PROJECTOR)
-    told: list[str] = []
+    told = []
 
     def opened(shown):
         page = patient(context.new_page())

@@ -1,14 +1,11 @@
 """Files that are valid and made to keep a page busy: each is drawn, or said to be too much; the page goes on answering."""
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page
 
 from specviz.trace import store
 from specviz.trace.notes.verdicts import LocalVerificationNote
@@ -34,7 +31,6 @@ VISIT = """(text) => {
     setTimeout(() => step(at + 1));
   };
 }"""
-Drawn = Callable[[list[dict[str, Any]]], Page]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +57,7 @@ def drawn(page):
     return visit
 
 
-def picture_step(note: dict[str, Any], cells: int = 4, grid: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+def picture_step(note, cells=4, grid=(0, 0)):
     """A row of codes, all kept, with a note."""
     nodes = [cases.node(-1, "#0", "root")]
     for place in range(cells):
@@ -69,17 +65,17 @@ def picture_step(note: dict[str, Any], cells: int = 4, grid: tuple[int, int] = (
     return cases.step(0, nodes, list(range(1, cells + 1)), None, notes=[note])
 
 
-def valid(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def valid(records):
     """The records of a file, once the format's own checks have found it good."""
     store.read("\n".join(json.dumps(one) for one in records))
     return records
 
 
-def image_run(*grid: int) -> dict[str, Any]:
+def image_run(*grid):
     return cases.run(modality="image", grid=list(grid), exactness="relaxed")
 
 
-def waves(*each: int, island: tuple[int, ...]) -> dict[str, Any]:
+def waves(*each, island):
     """A note of local verification of four codes, whose third one failed."""
     note = LocalVerificationNote([0.5] * 4, 0.1, 4, 1, True, [3], [island], each, 1 + max(each)).to_note()
     return {"type": note.type, **note.data}
@@ -119,7 +115,7 @@ def test_a_text_too_long_for_the_strip_ends_in_a_sentence(page):
     assert page.locator(".sv-token").count() <= 8000
 
 
-def leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+def leaves(value, change):
     """A copy of a note's data with every number changed."""
     if isinstance(value, dict):
         return {name: one if name == "type" else leaves(one, change) for name, one in value.items()}
@@ -128,7 +124,7 @@ def leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def worse(note: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def worse(note):
     """Notes of the same type: its numbers beyond all bounds, all at once and field by field, and its lists much longer."""
     for number in (1e9, 2**53, 1e308, -1e308):
         yield leaves(note, lambda _, number=number: number)

@@ -29,7 +29,7 @@ def tab(browser, tmp_path):
     opened.close()
 
 
-def grow(tab: StagePage, start: int, stop: int) -> None:
+def grow(tab, start, stop):
     """Hand lines over one by one, each in a frame of its own."""
     tab.follow(LINES[:start])
     tab.run(

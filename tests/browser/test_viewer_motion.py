@@ -9,7 +9,6 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import StagePage
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
 
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SEEK = "([step, t]) => { stage.stage.seek(step, t); stage.flush(); }"
 
 
-def seek(tab: StagePage, step: int, t: float) -> None:
+def seek(tab, step, t):
     tab.run(SEEK, [step, t])
 
 

@@ -66,7 +66,7 @@ CHECK = """async ([text, steps, smallest, down]) => {
 
 
 def test_notes_need_no_scrolling_and_are_not_cut_off(show):
-    tab, wrong = show(), list[str]()
+    tab, wrong = show(), []
     texts = {name(path): store.text(store.read(path)) for path in RECORDINGS}
     windows = {"projector": (PROJECTOR, 1), "app": (IN_THE_APP, 2), "large app": (IN_A_LARGE_APP, 1), "phone": (PHONE, 2)}
     for window, (size, steps) in windows.items():

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -11,8 +10,6 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from specviz.trace.schema import Trace
-from tests.support.pages.stage import StagePage
 from tests.support.traces.image_runs import GRID, image_trace
 
 pytestmark = pytest.mark.browser
@@ -37,13 +34,13 @@ PAUSED = f"""() => new Promise((resolve) => {{
 PIXELS = "document.querySelector('.sv-pixels').toDataURL()"
 
 
-def text(method: str = "lantern_pp") -> str:
+def text(method="lantern_pp"):
     return store.text(image_trace(method))
 
 
-def places(trace: Trace) -> dict[int, tuple[int, Any]]:
+def places(trace):
     """Which step, and which of its nodes, wrote each cell."""
-    found: dict[int, tuple[int, Any]] = {}
+    found = {}
     for step in trace.steps:
         kept = [(step.nodes[node].grid, node) for node in step.path]
         for (row, column), node in [*kept, *([(step.bonus.grid, "bonus")] if step.bonus else [])]:
@@ -51,18 +48,18 @@ def places(trace: Trace) -> dict[int, tuple[int, Any]]:
     return found
 
 
-def click_cell(tab: StagePage, place: int) -> None:
+def click_cell(tab, place):
     box = tab.page.locator(".sv-picture-marks").bounding_box()
     row, column = divmod(place, GRID)
     tab.page.mouse.click(box["x"] + (column + 0.5) * box["width"] / GRID, box["y"] + (row + 0.5) * box["height"] / GRID)
 
 
-def signs(tab: StagePage, kind: str = "") -> int:
+def signs(tab, kind=""):
     """How many outlines the marks of a kind have."""
     return tab.page.evaluate(SIGNS, f".sv-is-{kind}" if kind else "")
 
 
-def cell_of(tab: StagePage, mark: str) -> int:
+def cell_of(tab, mark):
     """The cell that a mark stands on, from where the browser put it."""
     inside = tab.page.locator(mark).bounding_box()
     frame = tab.page.locator(".sv-picture-box").bounding_box()

@@ -9,7 +9,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import PROJECTOR, StagePage
+from tests.support.pages.stage import PROJECTOR
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
@@ -24,7 +24,7 @@ DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame
 SETTLED = "document.querySelector('.specviz').getBoundingClientRect().height >= innerHeight - 1"
 
 
-def project(tab: StagePage) -> None:
+def project(tab):
     tab.page.locator(".specviz").focus()
     tab.page.keyboard.press("p")
     tab.until(f"stage.stage.projector && {SETTLED}")

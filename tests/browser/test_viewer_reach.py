@@ -13,8 +13,6 @@ from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
-SAMPLE = store.text(sample_trace(14))
-
 
 def test_the_keyboard_works_inside_the_stage_and_only_there(show):
     tab = show()
@@ -135,7 +133,7 @@ def test_every_node_of_a_crowded_tree_is_reached_with_the_keyboard(show):
     for key in ("0", "+", "+"):
         tab.page.locator(".specviz").focus()
         tab.page.keyboard.press(key)
-        reached: set[str] = set()
+        reached = set()
         for _ in range(many):
             tab.run("stage.flush()")
             reached |= set(

@@ -94,7 +94,7 @@ def reader(browser, url):
 
 
 def test_the_drawer_shows_the_package_s_own_lines_fetched_when_it_opens(reader):
-    asked: list[str] = []
+    asked = []
     reader.page.on("request", lambda request: asked.append(request.url))
     reader.button("Read").click()
     drawer = reader.page.locator("#sp-stage .sv-read-code")

@@ -7,15 +7,13 @@ pytest.importorskip("playwright")
 
 
 from specviz.trace import store
-from specviz.trace.schema import Note, Trace
-from tests.support.pages.stage import Open, StagePage
+from specviz.trace.schema import Note
 from tests.support.traces.recordings import RECORDINGS, beginning, run_line
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
 GRID, FIRST = 8, 1
-PATCHES = GRID * GRID
 
 
 WRITTEN = [path for path in RECORDINGS if run_line(path)["modality"] != "image"]
@@ -45,13 +43,13 @@ LOST = """([text, whole]) => {
 }"""
 
 
-def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
+def opened(show, trace, note, size=None):
     tab = show(store.text(trace), size=size)
     tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
     return tab
 
 
-def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
+def without_words(trace, unseen):
     """The run, its drafter not shown these words either."""
 
     def blinded(note):

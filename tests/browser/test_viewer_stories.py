@@ -7,7 +7,6 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.support.pages.stage import StagePage
 from tests.support.traces.recordings import beginning
 
 pytestmark = pytest.mark.browser
@@ -15,11 +14,11 @@ pytestmark = pytest.mark.browser
 OPEN = "stage.stage.set({ tab: 'method' }); stage.flush()"
 
 
-def text(method: str, steps: int = 8) -> str:
+def text(method, steps=8):
     return store.text(beginning(method, steps))
 
 
-def told(tab: StagePage, note: str) -> None:
+def told(tab, note):
     """Show one story."""
     tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
 

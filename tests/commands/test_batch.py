@@ -2,22 +2,18 @@
 
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from specviz.__main__ import main
 from specviz.trace import store
-from specviz.trace.schema import Trace
 from tests.support.traces.samples import sample_trace
 
 
 def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(tmp_path, monkeypatch, capsys):
-    asked: list[Any] = []
+    asked = []
 
     def traces(ready, every, cancel):
         asked.append(every)
@@ -41,7 +37,7 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(tmp_path, monkeypatch
     assert len(said) == 2 and "steps: " in said[0] and ", τ" in said[0]
 
 
-def broken_off(traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
+def broken_off(traces, tmp_path, monkeypatch):
     """The status of a batch of two whose engine does this, and how the rows that were kept ended."""
     monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", SimpleNamespace(traces=traces))
     monkeypatch.setitem(

@@ -1,7 +1,6 @@
 """A torch zip with heads becomes a folder that can be read; whatever else it holds is refused and never run."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import CONFIG, feature_tensors, target
 
-RAN: list[str] = []
+RAN = []
 
 
 class Bomb:
@@ -23,7 +22,7 @@ class Bomb:
         return (RAN.append, ("ran",))
 
 
-def written(folder: Path, content: object, config: bool = True) -> Path:
+def written(folder, content, config=True):
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(content, folder / "pytorch_model.bin")
     if config:

@@ -1,7 +1,6 @@
 """``inspect`` on a tiny model of one's own: what it prints, its exit status, its figures, and what it refuses."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ def model(tmp_path, monkeypatch):
     return tmp_path / "model"
 
 
-def written(folder: Path, target: Path, layout: str = "speculators", **conventions: object) -> Path:
+def written(folder, target, layout="speculators", **conventions):
     """A random head for that model."""
     embedding = LlamaForCausalLM.from_pretrained(target).get_input_embeddings().weight.detach()
     how = HeadConventions(**{"taps": TAPS, **conventions})

@@ -1,7 +1,6 @@
 """Pairs that read pictures, as a user names them: folders on disk, a picture, and what `run` and `inspect` make of them."""
 
 import json
-from pathlib import Path
 
 import pytest
 import transformers as tf
@@ -27,7 +26,7 @@ def picture(tmp_path, monkeypatch):
     return tmp_path / "scene.png"
 
 
-def head_for(folder: Path, target: Path, layout: str) -> Path:
+def head_for(folder, target, layout):
     """A random EAGLE-3 head for the Qwen2.5-VL in ``target``."""
     model = tf.Qwen2_5_VLForConditionalGeneration.from_pretrained(target)
     embedding = model.get_input_embeddings().weight.detach()

@@ -4,15 +4,13 @@ import json
 import platform
 import sys
 import types
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from specviz.__main__ import main
-from specviz.pipeline.request import Memory
 from specviz.trace import store
-from specviz.trace.schema import Nanoseconds, Trace
+from specviz.trace.schema import Nanoseconds
 from specviz.ui.archive import REAL, Gallery
 from tests.support.traces.samples import sample_trace
 
@@ -25,8 +23,8 @@ class FakeEngine:
 
     def __init__(self, *speeds):
         self.speeds = iter(speeds)
-        self.asked: list[dict[str, Any]] = []
-        self.memories: list[Memory] = []
+        self.asked = []
+        self.memories = []
 
     def run(self, *, memory, progress, **fields):
         self.asked.append(fields)
@@ -44,13 +42,13 @@ def index(tmp_path):
     return tmp_path
 
 
-def with_text(trace: Trace, text: str) -> Trace:
+def with_text(trace, text):
     """The trace with this text in its first step, and none in the others."""
     pieces = [(text if not step.index else "", *[""] * (len(step.pieces) - 1)) for step in trace.steps]
     return replace(trace, steps=tuple(replace(step, pieces=own) for step, own in zip(trace.steps, pieces, strict=True)))
 
 
-def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> int:
+def record(monkeypatch, engine, *given):
     monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=engine.run))
     return main(["record", *given])
 
@@ -76,7 +74,7 @@ def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch, index):
 def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(monkeypatch, capsys, index):
     batch = {**ENTRY, "request": {**ENTRY["request"], "seed": 5}, "beside": ["When?", "Where?"], "every": 3}
     (index / "sky.json").write_text(json.dumps(batch), encoding="utf-8")
-    asked: list[Any] = []
+    asked = []
     slow = iter((9, 1, 4))
 
     def prepare(request, memory, progress):

@@ -10,7 +10,7 @@ from specviz.commands.console import read_prompts, read_text
 from specviz.errors import BadInput
 
 
-def _input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def _input(monkeypatch, content):
     """The input of a console whose locale lets any byte through as half of a surrogate pair."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape"))
 

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from specviz.__main__ import main
 
@@ -24,7 +23,7 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(monkeypatch, capsys):
 def test_calibrate_hands_over_its_choices(monkeypatch, capsys):
     import specviz.bench.calibrate
 
-    asked: list[Any] = []
+    asked = []
     calibrate = SimpleNamespace(run=lambda name, target, report: asked.append((name, target)) or "trees/stand.json")
     monkeypatch.setattr(specviz.bench.calibrate, "replay", calibrate, raising=False)
     monkeypatch.setitem(sys.modules, "specviz.bench.calibrate.replay", calibrate)

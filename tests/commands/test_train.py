@@ -8,7 +8,7 @@ from specviz.training import registry
 
 
 def test_the_dialogues_may_be_named(monkeypatch, tmp_path):
-    jobs: list[registry.Job] = []
+    jobs = []
 
     class Recipe:
         make = staticmethod(jobs.append)

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
 from transformers.integrations import sdpa_attention
 
 from specviz.engine import attention
@@ -12,7 +11,7 @@ from specviz.engine.attention import GROUPED
 from tests.support.tiny.text import tiny_llama
 
 
-def logits(kernel: str, rows: int, dtype: torch.dtype) -> Tensor:
+def logits(kernel, rows, dtype):
     model = tiny_llama(dtype=dtype)
     assert model.config.num_attention_heads > model.config.num_key_value_heads
     model.set_attn_implementation(kernel)
@@ -47,7 +46,7 @@ def test_a_single_row_without_a_mask_attends_in_groups_too(dtype, monkeypatch):
     )
     module = SimpleNamespace(num_key_value_groups=3, is_causal=True)
     wanted = sdpa_attention.sdpa_attention_forward(module, query, key, value, None)[0]
-    seen: list[tuple[int, ...]] = []
+    seen = []
     plain = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(attention.F, "scaled_dot_product_attention", lambda *a, **k: seen.append(a[0].shape) or plain(*a, **k))
     torch.testing.assert_close(attention.grouped_attention(module, query, key, value, None)[0], wanted)

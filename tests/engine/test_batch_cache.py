@@ -13,7 +13,7 @@ from tests.support.rounds import entries
 from tests.support.tiny.text import VOCAB, tiny_llama, tiny_target
 
 
-def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[TextRows, list[list[int]]]:
+def grown(target, rounds, every, seed=0):
     """Three rows after some rounds of random trees of which random paths were kept, and their texts."""
     generator = random.Random(seed)
     rows, texts = TextRows(target, [8, 8, 8]), [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11]]
@@ -31,13 +31,13 @@ def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[T
     return rows, texts
 
 
-def row_entries(rows: TextRows, row: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def row_entries(rows, row):
     """A row's committed keys and values in position order, [1, head, kv, size] each."""
     slots, part = rows.cache.slots_of[row], slice(row, row + 1)
     return [(layer.key_buffer[part, :, slots], layer.value_buffer[part, :, slots]) for layer in rows.cache.store.layers]
 
 
-def _random_tree(generator: random.Random) -> DraftTree:
+def _random_tree(generator):
     size = generator.randrange(1, 12)
     parents = [-1, *(generator.randrange(node) for node in range(1, size))]
     return DraftTree.of([generator.randrange(VOCAB) for _ in range(size)], parents)
@@ -56,12 +56,12 @@ def test_the_cache_of_every_row_equals_a_fresh_prefill_of_its_text(every):
                 assert float((one - other).abs().max()) < 1e-9
 
 
-def _passes(target: TextTarget, rows: TextRows, seed: int) -> list[torch.Tensor]:
+def _passes(target, rows, seed):
     generator = random.Random(seed)
     return [found.logits for found in rows.score([_random_tree(generator) for _ in range(3)])]
 
 
-def sliding_target() -> TextTarget:
+def sliding_target():
     """Every layer sees only the last nine tokens, which slots with holes between them must not confuse."""
     torch.manual_seed(3)
     config = MistralConfig(
@@ -72,13 +72,13 @@ def sliding_target() -> TextTarget:
     return TextTarget(model, "sliding", ())
 
 
-def eager_kernel_target() -> TextTarget:
+def eager_kernel_target():
     model = tiny_llama()
     model.config._attn_implementation = "eager"
     return TextTarget(model, "eager kernel", ())
 
 
-def _rounding(target: TextTarget) -> float:
+def _rounding(target):
     """How far sums in another order may lie apart: transformers' eager kernel takes its softmax in float32."""
     return 1e-4 if target.attention == "eager" else 1e-10
 

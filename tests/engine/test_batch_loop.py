@@ -1,18 +1,13 @@
 """Runs in step write what each of them alone would have written, however the others fare."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Recorder, RunState
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Noise
 from specviz.errors import BadInput, ContextFull
-from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
-from specviz.trace.schema import Step
 from tests.support.tiny import hybrid as tiny_hybrid
 from tests.support.tiny.text import Letters, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM
@@ -22,15 +17,11 @@ PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 
 READER = {"nodes": 16, "drafter": "recycling"}
 
 
-def compose(
-    name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None
-) -> Composition:
+def compose(name, values, target, warp, memory=None):
     return composed(name, values, target, warp, {} if memory is None else memory)
 
 
-def batch_of(
-    target: TextTarget, compositions: Sequence[Composition], warp: Warp, budgets: Sequence[int], every: int = 4
-) -> BatchDecoding:
+def batch_of(target, compositions, warp, budgets, every=4):
     rows = []
     for number, composition in enumerate(compositions):
         recorder, prompt = Recorder(Letters()), PROMPTS[number]
@@ -39,13 +30,13 @@ def batch_of(
     return BatchDecoding(rows, TextRows(target, capacities, compositions[0].hidden_state_layers), every)
 
 
-def runs_of(batch: BatchDecoding) -> list[RunState]:
+def runs_of(batch):
     return [row.run for row in batch.running]
 
 
-def steps_by_row(batch: BatchDecoding) -> list[list[Step]]:
+def steps_by_row(batch):
     rows = runs_of(batch)
-    found: list[list[Step]] = [[] for _ in rows]
+    found = [[] for _ in rows]
     for steps in batch.rounds():
         for number, step in steps:
             found[number].append(step)
@@ -54,7 +45,7 @@ def steps_by_row(batch: BatchDecoding) -> list[list[Step]]:
     return found
 
 
-def written(steps: Sequence[Step]) -> list[int]:
+def written(steps):
     return [token for step in steps for token in step.emitted]
 
 
@@ -82,7 +73,7 @@ def test_eight_rows_write_what_each_writes_alone(name, values, warp, every):
         assert not any(row["holes"] for row in _layouts(rows)), "chains leave no holes"
 
 
-def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
+def _layouts(rows):
     notes = [note for steps in rows for step in steps for note in step.notes if note.type == "batch_cache"]
     return [row for note in notes for row in note.data["rows"]]
 

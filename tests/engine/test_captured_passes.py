@@ -1,7 +1,6 @@
 """Captured passes: kept with the model, shared by a run and its baseline, off the clock, and never read a replay too late."""
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from specviz.engine import tiers
 from specviz.engine.cache import KeyValues
 from specviz.engine.cost import TIMED, measure
 from specviz.engine.loop import Decoding, Recorder
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
 from tests.support.emulated_cuda import emulated_cuda
@@ -19,7 +18,7 @@ from tests.support.fakes.graphs import Graphs
 from tests.support.tiny.text import Letters, tiny_llama
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, baseline, compose
 
-COMPOSITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+COMPOSITIONS = {
     "alone": ("autoregressive", {}),
     "chain": ("speculative_sampling", {"gamma": 4}),
     "copied": ("prompt_lookup", {}),
@@ -39,14 +38,14 @@ def graphs(monkeypatch):
     return Graphs(monkeypatch)
 
 
-def run_of(model: Any, name: str, warp: Warp = GREEDY, budget: int = 110, seed: int = 7, **values: Any) -> Decoding:
+def run_of(model, name, warp=GREEDY, budget=110, seed=7, **values):
     """A run as a request makes it: on a target of its own."""
     target = TextTarget(model, "tiny", (), "graph")
     recorder = Recorder(Letters())
     return Decoding(target, compose(name, values, target, warp), PROMPT, warp, Noise(seed), budget, recorder)
 
 
-def finish(run: Decoding) -> list[int]:
+def finish(run):
     """Times of its steps."""
     totals = [step.time.total + step.time.aside for step in run.steps()]
     assert run.outcome.reason == "budget", run.outcome.message
@@ -99,7 +98,7 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs):
 
 @pytest.mark.slow
 def test_attention_is_captured_for_the_columns_in_use(graphs, monkeypatch):
-    seen: list[int] = []
+    seen = []
     plain = TextTarget.run
 
     def watched(target, tokens, positions, mask, *rest, **more):
@@ -148,7 +147,7 @@ class Counted(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.names: list[str] = []
+        self.names = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(str(func))

@@ -1,7 +1,6 @@
 """Costs that learn: what passes and forwards take now, whichever sizes were seen, and no later than the runs show it."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,18 +9,18 @@ from tests.support.tiny.text import composed, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, resources
 
 
-def usual(rows: int) -> float:
+def usual(rows):
     return 10.0 + max(0, rows - 8) * 0.4
 
 
-def timed(cost: Any = usual, contention: float = 0.0) -> PassTimes:
+def timed(cost=usual, contention=0.0):
     times = PassTimes()
     for rows in TIMED * 2:
         times.learn(rows, cost(rows), contention, 0.0)
     return times
 
 
-def ratio(times: PassTimes, rows: int) -> float:
+def ratio(times, rows):
     return times.curve.at(rows) / times.curve.at(1)
 
 
@@ -118,7 +117,7 @@ def test_every_step_of_a_run_teaches_and_none_sizes_itself(method):
     """The tree of a round is sized by what was known when the step before it had ended."""
     times, target, told = timed(), tiny_target(), []
     costs = RunCosts(lambda timed: times, method)
-    seen: list[int] = []
+    seen = []
     parts = resources(target, GREEDY).using(
         cost_curve=lambda: seen.append(len(told)) or costs.curve(),
         forward_cost=lambda network, rows, taught=True: costs.forward(rows),

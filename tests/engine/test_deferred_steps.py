@@ -8,7 +8,7 @@ from tests.support.tiny.text import Letters, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, compose
 
 
-def decoding(budget: int = 40) -> Decoding:
+def decoding(budget=40):
     target = tiny_target()
     composition = compose("prompt_lookup", {}, target, GREEDY)
     return Decoding(target, composition, PROMPT, GREEDY, Noise(0), budget, Recorder(Letters()))
@@ -21,7 +21,7 @@ def late(monkeypatch):
         yield
 
 
-def told(run: Decoding) -> list[tuple[object, ...]]:
+def told(run):
     return [(step.index, step.nodes, step.path, step.emitted, step.bonus, step.cut, step.notes) for step in run.steps()]
 
 

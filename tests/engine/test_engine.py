@@ -180,7 +180,7 @@ class Reading(NullDrafter):
 )
 @pytest.mark.parametrize("limit", ["", "A run has 9 s here."])
 def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at, read, limit):
-    target, drafter, told = tiny_target(), Reading(), list[str]()
+    target, drafter, told = tiny_target(), Reading(), []
     target.piece = 5
     stop = Stop(lambda: (math.inf, limit))
 

@@ -14,7 +14,7 @@ LEVELS = ([0, 0, 0], [1, 1, 0], [0, 2])
 TOKENS = [3, 7, 1, 4, 9, 2, 5, 8, 6]
 
 
-def grown() -> GrownShape:
+def grown():
     shape = GrownShape.root("cpu")
     for rows in LEVELS:
         shape = shape.below(torch.tensor(rows))

@@ -8,16 +8,16 @@ import torch
 
 from specviz.engine import regions
 from specviz.engine.clock import Untimed
-from specviz.engine.regions import MOST, Call, Regions, growing
+from specviz.engine.regions import MOST, Regions, growing
 
 
-def double(x: torch.Tensor, entries: torch.Tensor, times: int) -> torch.Tensor:
+def double(x, entries, times):
     """A region."""
     return x * times + entries[:, 0]
 
 
 @torch.inference_mode()
-def calls(width: int, columns: int) -> list[Call]:
+def calls(width, columns):
     return [(double, (torch.ones(width, columns), growing(torch.zeros(columns, 7), 1), 2))]
 
 
@@ -54,7 +54,7 @@ def compiler(monkeypatch):
 
 
 def test_passes_are_plain_until_the_code_is_there(compiler):
-    some, told = Regions(calls), list[str]()
+    some, told = Regions(calls), []
     some.progress = lambda message, share: told.append(message)
     assert not some.ready(8, 16) and not some.ready(8, 16)
     assert compiler.started == 1 and told == ["Compiling passes of 1 rows over 16 columns; until then they run uncompiled"]

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import TopPLogitsWarper
 
 from specviz.engine.sampling import ACCEPT, DRAFT, TARGET, Noise, Warp, draw, keys_below
@@ -13,7 +12,7 @@ from specviz.engine.sampling import ACCEPT, DRAFT, TARGET, Noise, Warp, draw, ke
 LIMIT = 375.0
 
 
-def pairs_apart(first: Tensor, second: Tensor) -> float:
+def pairs_apart(first, second):
     """Chi-square of (first, second) against the uniform distribution on 16 x 16 cells."""
     cells = (first * 16).long() * 16 + (second * 16).long()
     expected = first.numel() / 256

@@ -48,7 +48,7 @@ class Case:
         return tree_scan(self.layer, self.inputs, self.steps, self.window, self.state, self.shape)
 
 
-def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5) -> Case:
+def case(nodes, heads, size, state, groups, taps, seed=0, branch=0.5):
     generator = torch.Generator().manual_seed(seed)
     channels = heads * size + 2 * groups * state
 
@@ -62,7 +62,7 @@ def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, 
     return Case(layer, shape, normal(nodes, channels), steps, normal(taps - 1, channels), normal(heads, size, state))
 
 
-def walked(one: Case, path: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def walked(one, path):
     """One path token by token: the last y, the state, the window."""
     layer, window, h = one.layer, list(one.window), one.state.clone()
     each, y = layer.heads // layer.groups, torch.empty(0)
@@ -77,7 +77,7 @@ def walked(one: Case, path: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return y, h, torch.stack(window[-(layer.taps - 1) :])
 
 
-def off(found: Tensor, wanted: Tensor) -> float:
+def off(found, wanted):
     return float((found.double() - wanted).abs().max() / wanted.abs().max())
 
 

@@ -10,7 +10,7 @@ from specviz.engine.stop import Interrupted, Stop, computing, heed, locked, stop
 from specviz.errors import SpecvizError
 
 
-def silent(message: str, share: float | None) -> None:
+def silent(message, share):
     """Who does not want to know."""
 
 
@@ -87,7 +87,7 @@ def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads
         outer.set()
         with pytest.raises(Interrupted):
             heed()
-        heard = list[str]()
+        heard = []
         other = threading.Thread(target=lambda: (heed(), heard.append("went on")))
         other.start()
         other.join()
@@ -96,7 +96,7 @@ def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads
 
 
 def test_one_thread_computes_at_a_time_and_one_that_waits_lets_others():
-    lock, release, others = threading.Lock(), threading.Event(), list[str]()
+    lock, release, others = threading.Lock(), threading.Event(), []
 
     def waits():
         with computing(lock, silent):
@@ -140,7 +140,7 @@ def test_a_lock_of_another_is_waited_for_only_while_the_run_is_wanted(kind):
 
 def test_a_run_waits_for_a_stopped_one_so_long_and_says_so(monkeypatch):
     monkeypatch.setattr(stop_module, "PATIENCE_SECONDS", 0.2)
-    lock, told = threading.Lock(), list[str]()
+    lock, told = threading.Lock(), []
     lock.acquire()
     with pytest.raises(SpecvizError, match="still computing"), computing(lock, lambda message, share: told.append(message)):
         raise AssertionError("it computes beside another")

@@ -10,16 +10,15 @@ from PIL import Image, ImageColor
 from specviz.errors import BadTrace
 from specviz.figures import card
 from specviz.palette import LIGHT
-from specviz.trace.schema import Trace
 from tests.support.traces.image_runs import image_trace
 from tests.support.traces.samples import sample_trace
 
 
-def drawn(trace: Trace) -> Image.Image:
+def drawn(trace):
     return Image.open(io.BytesIO(card.draw(trace))).convert("RGB")
 
 
-def count(picture: Image.Image, colour: str) -> int:
+def count(picture, colour):
     return dict(map(reversed, picture.getcolors(1 << 20) or ())).get(ImageColor.getrgb(colour), 0)
 
 
@@ -53,7 +52,7 @@ def test_a_run_without_steps_and_one_that_draws_a_picture():
     assert corner.getcolors(1) is None or corner.getcolors(1)[0][1] != ImageColor.getrgb(LIGHT.paper)
 
 
-def packed(picture: Image.Image, kind: str = "PNG") -> str:
+def packed(picture, kind="PNG"):
     picture.save(written := io.BytesIO(), kind)
     return base64.b64encode(written.getvalue()).decode()
 

@@ -4,7 +4,6 @@ Nothing overlaps and nothing crosses.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from itertools import pairwise
 
 import networkx as nx
@@ -84,12 +83,12 @@ def test_the_hover_has_the_verdict_in_the_words_of_the_stage_and_what_was_drawn(
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> nx.DiGraph:
+def trees(draw):
     """A tree of up to 60 nodes."""
     return grown([draw(st.integers(0, node - 1)) for node in range(1, draw(st.integers(1, 60)))])
 
 
-def grown(parents: Iterable[int]) -> nx.DiGraph:
+def grown(parents):
     """The tree whose node i + 1 has the i-th of these parents."""
     tree = nx.DiGraph()
     tree.add_node("0", depth=0)
@@ -102,7 +101,7 @@ def grown(parents: Iterable[int]) -> nx.DiGraph:
 @given(trees())
 def test_nodes_of_one_depth_never_overlap_and_subtrees_never_cross(tree):
     found = rows(tree)
-    levels: dict[int, list[str]] = defaultdict(list)
+    levels = defaultdict(list)
     for node, depth in tree.nodes.data("depth"):
         levels[depth].append(node)
         children = [found[child] for child in tree[node]]

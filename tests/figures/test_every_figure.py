@@ -2,23 +2,18 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
-import plotly.graph_objects as go
 import pytest
 
 from specviz import figures
 from specviz.figures.theme import cells, duration, escape, escape_controls, markup, number, percent, show_whitespace
 from specviz.palette import THEMES
-from specviz.trace.schema import Trace
 from tests.support.traces.made import hostile
 from tests.support.traces.recordings import beginning
 from tests.support.traces.samples import METHODS, sample_trace
 
-Picture = go.Figure | str
-DRAWN: dict[str, tuple[str, Callable[[Trace, str], Picture]]] = {
+DRAWN = {
     "draft_tree": ("token_recycling", lambda trace, theme: figures.draft_tree(trace.steps[5], theme)),
     "accepted_length": ("stand", figures.accepted_length),
     "acceptance_by_depth": ("stand", figures.acceptance_by_depth),
@@ -30,17 +25,17 @@ DRAWN: dict[str, tuple[str, Callable[[Trace, str], Picture]]] = {
 FIGURES = [name for name in DRAWN if name != "speed_table"]
 
 
-def drawn(name: str, theme: str = "light", change: Callable[[Trace], Trace] = lambda trace: trace) -> Picture:
+def drawn(name, theme="light", change=lambda trace: trace):
     method, draw = DRAWN[name]
     return draw(change(_sample(method)), theme)
 
 
 @cache
-def _sample(method: str) -> Trace:
+def _sample(method):
     return sample_trace(14, method=method) if method in METHODS else beginning(method)
 
 
-def text_of(made: Picture) -> str:
+def text_of(made):
     return made if isinstance(made, str) else made.to_json()
 
 
@@ -64,7 +59,7 @@ def test_figures_share_one_look_and_no_letter_is_under_11_pixels(name):
     assert sizes and min(sizes) >= 11
 
 
-def _font_sizes(value: Any) -> Iterator[float]:
+def _font_sizes(value):
     if isinstance(value, dict):
         for key, inner in value.items():
             if "font" in key and isinstance(inner, dict) and "size" in inner:
@@ -90,7 +85,7 @@ def test_hostile_text_never_becomes_markup(name):
             assert not re.search(r"\$.*\$", one), "LaTeX between dollars"
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value):
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):
@@ -112,7 +107,7 @@ def test_hostile_text_is_shown_as_it_is_in_a_real_browser(chromium, tmp_path):
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
-        requests: list[str] = []
+        requests = []
         page.on("request", lambda request: requests.append(request.url))
         page.goto(page_file.as_uri())
         page.wait_for_function(f"document.querySelectorAll('svg.main-svg').length >= {len(FIGURES)}")

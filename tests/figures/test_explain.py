@@ -6,20 +6,20 @@ import pytest
 from msgspec.structs import replace
 
 from specviz import figures
-from specviz.figures.explain import Term, bottleneck, explain
+from specviz.figures.explain import bottleneck, explain
 from specviz.trace import metrics, store
-from specviz.trace.schema import Nanoseconds, Step, Trace
+from specviz.trace.schema import Nanoseconds
 from specviz.ui.widgets.panels import speed_explanation
 from tests.support.traces.made import MS, SILENT, TREE, trace
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 
 
-def timed(step: Step = TREE, **milliseconds: int) -> Step:
+def timed(step=TREE, **milliseconds):
     return replace(step, time=Nanoseconds(**{name: spent * MS for name, spent in milliseconds.items()}))
 
 
-def terms(one: Trace) -> dict[str, Term]:
+def terms(one):
     return {term.name: term for term in explain(one)}
 
 

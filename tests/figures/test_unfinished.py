@@ -9,12 +9,12 @@ from PIL import Image
 
 from specviz import figures
 from specviz.errors import BadTrace
-from specviz.trace.schema import Note, Trace
+from specviz.trace.schema import Note
 from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.traces.samples import sample_trace
 
 
-def without_rows(trace: Trace) -> Trace:
+def without_rows(trace):
     kept = tuple(replace(step, notes=tuple(n for n in step.notes if n.type != "canvas")) for step in trace.steps)
     return replace(trace, steps=kept)
 

@@ -4,7 +4,6 @@ import gc
 import time
 import weakref
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -13,11 +12,11 @@ import specviz
 from specviz.engine.cached import cached
 from specviz.targets.text import TextTarget
 from tests.support.ladder import TREE
-from tests.support.tiny.text import Decoded, composed, decode, tiny_llama
+from tests.support.tiny.text import composed, decode, tiny_llama
 from tests.support.worlds.image import World
 from tests.support.worlds.text import PROMPT, WARPS, network, resources
 
-METHODS: dict[str, dict[str, Any]] = {
+METHODS = {
     "eagle3": {**TREE, "rule": "match"}, "autoregressive": {}, "token_recycling": {"tree": "published"}, "medusa": {}
 }  # fmt: skip
 HOUR = 3600 * 10**9
@@ -45,11 +44,11 @@ def captures(device, monkeypatch):
     return made
 
 
-def target_on(device: str) -> TextTarget:
+def target_on(device):
     return TextTarget(tiny_llama(device=device), "tiny", (), "graph")
 
 
-def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> Decoded:
+def decoded(target, name, seed=7, budget=40):
     """A run on networks that are made once for a target, as a user's are."""
     warp = WARPS["warm"]
     parts = resources(target, warp).using(
@@ -58,7 +57,7 @@ def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> D
     return decode(target, composed(name, METHODS[name], parts), PROMPT, budget, warp, seed)
 
 
-PICTURES: dict[str, dict[str, Any]] = {"lantern": {"delta": 0.3, "nodes": 20}, "mulo_sd": {"tau": 0.3, "pool": 4}}
+PICTURES = {"lantern": {"delta": 0.3, "nodes": 20}, "mulo_sd": {"tau": 0.3, "pool": 4}}
 
 
 @pytest.mark.spread(3)
@@ -70,7 +69,7 @@ def test_no_step_and_no_prefill_has_capturing_in_its_time(device, captures, name
     assert run.outcome.capture_ns // HOUR == captures.count
 
 
-def allocated(device: str) -> int:
+def allocated(device):
     gc.collect()
     return int(torch.cuda.memory_allocated()) if device == "cuda" else 0
 

@@ -1,10 +1,8 @@
 """The emulated device refuses what CUDA refuses, and a replay knows no more than a graph does."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from specviz.engine.to_device import to_device
 from tests.support.devices import EMULATED, device_named
@@ -42,7 +40,7 @@ def test_what_is_made_for_another_device_is_made_there(emulated):
     assert torch.zeros(3, device="cpu").device.type == "cpu" and emulated.fresh().calls == 0
 
 
-WAITS: dict[str, Callable[[Tensor], object]] = {
+WAITS = {
     "list": lambda there: there.tolist(), "item": lambda there: there.sum().item(), "number": lambda there: int(there[0]),
     "truth": lambda there: bool((there > 1).any()), "truths": lambda there: there[there > 1],
     "a list": lambda there: there[[0, 1]],

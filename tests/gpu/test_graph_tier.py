@@ -1,7 +1,6 @@
 """Every rule and family on a device: the graph tier writes what the eager tier writes there, and what this CPU writes."""
 
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.support.worlds.image import World
 
 BUDGET = 24
 WORLDS = ("text", "whole", "vision", "hybrid", "pure", "delta")
-CASES: dict[Any, Row] = {}
+CASES = {}
 for _row in (Row("autoregressive", ways=(NUCLEUS,)), *ROWS):
     if _row.world in WORLDS and "int8" not in _row.values.values():  # packed for this CPU, which no emulation opens
         CASES.setdefault((_row.world, _row.method, *sorted(one for one in _row.values.values() if isinstance(one, str))), _row)
@@ -27,40 +26,37 @@ SINGLE = [row for row in QUICK if row.method in ("eagle3", "hivis")]
 IMAGE = [Row("autoregressive", world="image"), *PICTURES]
 
 
-def is_own(row: Row) -> bool:
+def is_own(row):
     """Whether the text is the target's own at any temperature; else it has its distribution, and the same draws give the same."""
     return any(way.warped != "greedy" for way in row.ways)
 
 
-def ids(row: Row, tier: str, device: str = CPU, dtype: str = "float64", warped: str = "") -> list[int]:
+def ids(row, tier, device=CPU, dtype="float64", warped=""):
     """What a run on the device writes. A method with a memory runs as often as its row says."""
-    way, memory, written = Way(tier, dtype, warped or warp_of(row)), dict[Any, Any](), list[int]()
+    way, memory, written = Way(tier, dtype, warped or warp_of(row)), {}, []
     expected = own_text(row, dtype, warped)
     for _ in range(row.runs):
         written = row.decode(row.open(way, device=device), way, expected, memory).ids
     return written
 
 
-def warp_of(row: Row) -> str:
+def warp_of(row):
     return "nucleus" if row.method in ("autoregressive", "eagle3") else "warm"
 
 
-def own_text(row: Row, dtype: str = "float64", warped: str = "") -> list[int]:
+def own_text(row, dtype="float64", warped=""):
     """The target's own run on this CPU."""
     return baseline(row.world, Way("eager", dtype, warped or warp_of(row)), BUDGET)[0]
 
 
-Drawn = tuple[list[int], list[list[tuple[int, str]]]]
-
-
-def picture(row: Row, device: str, tier: str, guidance: float) -> Drawn:
+def picture(row, device, tier, guidance):
     """Codes of a whole tiny picture, of two guided rows or, with guidance 1, of one; and by step the drafted codes with their
     statuses."""
     run = World(guidance, device=device, tier=tier).draw(row.method, row.values)
     return run.ids, [[(node.token, node.status) for node in step.nodes] for step in run.steps]
 
 
-def crossed(rows: list[Row], emulated: list[Row], quick: list[Row]) -> list[Any]:
+def crossed(rows, emulated, quick):
     """Each row on a real device, in the lane ``gpu``, and some on an emulated one. On this CPU the ladder runs the graph tier."""
     real = [pytest.param(row, CUDA, id=f"{row}-{CUDA}", marks=pytest.mark.gpu) for row in rows]
     marks = [() if row in quick else pytest.mark.slow for row in emulated]
@@ -69,7 +65,7 @@ def crossed(rows: list[Row], emulated: list[Row], quick: list[Row]) -> list[Any]
     ]
 
 
-def tiers(row: Row, name: str, both: bool) -> list[str]:
+def tiers(row, name, both):
     """Those that run there: both on a real device, while on the emulated one an eager pass is the same for many methods."""
     return ["eager", "graph"] if both or name == CUDA else ["graph"]
 
@@ -89,7 +85,7 @@ def test_the_graph_tier_writes_the_eager_tiers_text_and_this_cpus(row, name):
 
 
 @cache
-def on_this_cpu(name: str) -> list[int]:
+def on_this_cpu(name):
     return next(ids(row, "eager") for row in CASES.values() if str(row) == name)
 
 

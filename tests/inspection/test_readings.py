@@ -1,27 +1,21 @@
 """A head that is read wrong is told so, and which convention is wrong: a good head broken in every way is named each time."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
-from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.inspection.diagnosis import advice, judge
 from specviz.inspection.forced import Reading, teacher_force
-from specviz.inspection.passages import Passage
 from specviz.inspection.readings import required_layers
 from tests.support.tiny.foreseen import LAYERS, VOCAB, block, blocks, head, paired, passages, target
 
 DEPTH = 4
-Break = Callable[[PublishedEagleHead], PublishedEagleHead]
 GPT_J = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
 
 
-def interleaved(made: PublishedEagleHead) -> PublishedEagleHead:
+def interleaved(made):
     """Queries and keys laid out as another library rotates them."""
     tensors = dict(made.tensors)
     for part in "qk":
@@ -31,7 +25,7 @@ def interleaved(made: PublishedEagleHead) -> PublishedEagleHead:
     return replace(made, tensors=tensors)
 
 
-def swapped(made: PublishedEagleHead) -> PublishedEagleHead:
+def swapped(made):
     tensors = dict(made.tensors)
     for part in "qkv":
         name = f"layers.0.self_attn.{part}_proj.weight"
@@ -39,12 +33,12 @@ def swapped(made: PublishedEagleHead) -> PublishedEagleHead:
     return replace(made, tensors=tensors)
 
 
-def scaled(made: PublishedEagleHead) -> PublishedEagleHead:
+def scaled(made):
     """A head whose final norm is that of another model."""
     return replace(made, tensors={**made.tensors, "norm.weight": made.tensors["norm.weight"].flip(0) ** 3})
 
 
-BREAKS: dict[str, tuple[dict[str, object], Break, str]] = {
+BREAKS = {
     "taps too high": ({}, lambda made: made.read_as(taps=(4, 7, 10)), "taps one lower"),
     "taps too low": ({}, lambda made: made.read_as(taps=(2, 5, 8)), "taps one higher"),
     "taps turned round": ({}, lambda made: made.read_as(taps=(9, 6, 3)), "taps in reverse order"),
@@ -67,7 +61,7 @@ BREAKS: dict[str, tuple[dict[str, object], Break, str]] = {
 }  # fmt: skip
 
 
-def check(good: Any, broken: Callable[[Any], Any], better: str, texts: list[Passage], depth: int = DEPTH) -> None:
+def check(good, broken, better, texts, depth=DEPTH):
     """Check that a ``broken`` drafter is told which other reading is right."""
     assert teacher_force(Reading(good), texts, depth).rates == [1.0] * depth
     verdict = judge(Reading(broken(good)), texts, target(), depth, 100.0, rounds=1)
@@ -83,7 +77,7 @@ def test_a_good_head_broken_in_one_way_is_told_which(name):
     check(made, broken, better, passages(made))
 
 
-PAIRED: dict[str, tuple[Break, str]] = {
+PAIRED = {
     "halves swapped": (lambda made: made.read_as(embedding_first=False), "the halves of its input swapped"),
     "an output fed back as it is": (lambda made: made.read_as(feeds_normed=False), "norm_output true"),
     "norms not shifted": (lambda made: made.read_as(centred=False, centred_entry=False), "all norms' weights plus one"),
@@ -105,7 +99,7 @@ def test_an_mtp_layer_broken_in_one_way_is_told_which(name):
     check(made, *PAIRED[name], passages(made))
 
 
-def woven(made: BlockFill) -> BlockFill:
+def woven(made):
     """Queries and keys laid out as another library rotates them."""
     other = copy.deepcopy(made)
     for name, value in other.named_parameters():
@@ -116,7 +110,7 @@ def woven(made: BlockFill) -> BlockFill:
     return other
 
 
-BLOCKS: dict[str, tuple[dict[str, object], Callable[[BlockFill], BlockFill], str]] = {
+BLOCKS = {
     "filled in, and read from the anchor": (
         {}, lambda made: made.read_as({"from_anchor": True}), "rows that predict their own position"
     ),

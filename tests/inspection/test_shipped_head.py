@@ -1,7 +1,5 @@
 """The head that ships, written for other engines and read back, is read correctly."""
 
-from typing import Any
-
 import pytest
 
 from specviz.inspection.diagnosis import advice, judge
@@ -19,7 +17,7 @@ from specviz.prompts import prompts
 @pytest.mark.model
 def test_as_it_ships_it_is_left_alone(tmp_path):
     texts = prompts("calibration")[:1]
-    opened: Any = open_target(DEFAULT_TEXT_TARGET, texts[0], 40)
+    opened = open_target(DEFAULT_TEXT_TARGET, texts[0], 40)
     loaded, target = opened.loaded, opened.target
     head, fit = load_heads("eagle3", None, loaded, target).as_head("eagle3"), fit_of(loaded.name, target)
     answers = list(passages(DEFAULT_TEXT_TARGET, texts, 40, required_layers(head.config.taps, 30, 2)))

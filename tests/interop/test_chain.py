@@ -1,7 +1,5 @@
 """Steps of other engines: what a trace could not hold is cut or refused where the step is made."""
 
-from typing import Any
-
 import pytest
 
 from specviz.errors import BadInput
@@ -12,7 +10,7 @@ from specviz.trace.schema import MAX_STEPS, Sampling, Trace
 from specviz.trace.validate import MAX_DEPTH
 from tests.support.traces.samples import sample_trace
 
-NAMES: dict[str, Any] = {"target": "m", "method": "vllm_ngram", "title": "N-gram in vLLM", "sampling": Sampling(1e9)}
+NAMES = {"target": "m", "method": "vllm_ngram", "title": "N-gram in vLLM", "sampling": Sampling(1e9)}
 
 
 class Long(NumberedTokens):
@@ -22,7 +20,7 @@ class Long(NumberedTokens):
         return "\x00é" * 5000
 
 
-def written(steps: ChainSteps, **run: Any) -> Trace:
+def written(steps, **run):
     """The trace as a reader finds it in its file."""
     trace = Trace(run_of(**{**NAMES, **run}), tuple(steps.steps), steps.end("budget", "x" * 9999))
     return store.read(store.text(trace).encode())

@@ -1,7 +1,6 @@
 """The client of other engines: addresses in one form, and an end whatever a server does."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from specviz.interop import client
 from specviz.interop.client import BrokenOff, Cancelled, Client, address
 from specviz.interop.server import Answer, Server, identify
 from specviz.pipeline.request import Request
-from specviz.trace.schema import End, Run
+from specviz.trace.schema import Run
 from tests.support.fakes.rude_server import HEAD, MANNERS, serving
 
 PATIENCE = 20.0
@@ -46,13 +45,13 @@ def test_what_is_no_address_is_refused_in_one_sentence(given):
     assert len(str(refusal.value)) < 400
 
 
-def answer(url: str, cancel: threading.Event) -> Iterator[Run | End]:
+def answer(url, cancel):
     return Answer(Server(url, "vllm", "m"), Request("autoregressive", "Why?"), cancel).events()
 
 
-def ended(url: str, cancel: threading.Event) -> list[Run | End]:
+def ended(url, cancel):
     """What an answer brought, from a thread that has to end."""
-    found: list[Run | End] = []
+    found = []
     worker = threading.Thread(target=lambda: found.extend(answer(url, cancel)), daemon=True)
     worker.start()
     worker.join(PATIENCE)

@@ -1,8 +1,6 @@
 """Files of other engines as traces: what is in them is drawn, what is not read is named."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ from specviz.trace import store
 from tests.support.fakes.chat_server import WORDS, entry
 
 
-def response(accepted: list[int], drafted: list[int], words: int = 10, **more: Any) -> dict[str, Any]:
+def response(accepted, drafted, words=10, **more):
     """A whole answer of vLLM's."""
     content = [entry(WORDS[number], number, ids=False) for number in range(words)]
     choice = {"message": {"content": "".join(WORDS[:words])}, "finish_reason": "stop", "logprobs": {"content": content}}
@@ -24,7 +22,7 @@ def response(accepted: list[int], drafted: list[int], words: int = 10, **more: A
     }  # fmt: skip
 
 
-def written(folder: Path, told: Any, lines: bool = False) -> Path:
+def written(folder, told, lines=False):
     place = folder / "file.json"
     place.write_text("\n".join(map(json.dumps, told)) if lines else json.dumps(told))
     return place

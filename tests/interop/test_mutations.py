@@ -3,7 +3,6 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,14 +28,14 @@ ANSWERS = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8")
 VALUES = [*ANSWERS["values"], "x" * 200_000, [1] * 5000, "10" * 3000]
 
 
-def mutated(value: Any, rng: random.Random) -> Any:
+def mutated(value, rng):
     """The JSON value with one or two changes."""
     for _ in range(rng.choice([1, 1, 2])):
         value = changed_value(value, rng, VALUES)
     return value
 
 
-def checked(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def checked(arguments, out, capsys):
     """The command's status, once it is known that all is well with what it wrote and said."""
     out.unlink(missing_ok=True)
     status = main([*arguments, "--out", str(out)])
@@ -48,9 +47,9 @@ def checked(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str])
     return status
 
 
-def answer(rng: random.Random) -> tuple[bytes, bytes, bytes]:
+def answer(rng):
     """The list of models, the counters and the events of a server that is not quite right."""
-    models: Any = {"data": [{"id": "m", "owned_by": rng.choice(["vllm", "sglang", "llamacpp", "x"])}]}
+    models = {"data": [{"id": "m", "owned_by": rng.choice(["vllm", "sglang", "llamacpp", "x"])}]}
     events, metrics, kind = ANSWERS["events"], "", rng.choice(["models", *["events"] * 4, "metrics", "raw", "cut"])
     if kind == "models":
         models = mutated(models, rng)
@@ -66,7 +65,7 @@ def answer(rng: random.Random) -> tuple[bytes, bytes, bytes]:
     return json.dumps(models).encode(), metrics.encode(), b"".join(stream)
 
 
-def served(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> set[int]:
+def served(count, seed, folder, capsys):
     rng = random.Random(seed)
     statuses = set()
     for _ in range(count):
@@ -79,7 +78,7 @@ def served(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[st
     return statuses
 
 
-def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> set[int]:
+def imported(count, seed, folder, capsys):
     rng = random.Random(seed)
     statuses = set()
     for _ in range(count):

@@ -2,7 +2,6 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from specviz.interop.vllm_plugin.proposer import Drafter
 WINDOW = 40
 
 
-def drafter(monkeypatch: pytest.MonkeyPatch, method: str, most: int = 4, **parameters: Any) -> Drafter:
+def drafter(monkeypatch, method, most=4, **parameters):
     monkeypatch.setenv(DRAFTER, json.dumps({"method": method, "parameters": parameters}))
     return Drafter(
         SimpleNamespace(
@@ -23,7 +22,7 @@ def drafter(monkeypatch: pytest.MonkeyPatch, method: str, most: int = 4, **param
     )
 
 
-def proposed(one: Drafter, *rows: tuple[list[int], int]) -> list[list[int]]:
+def proposed(one, *rows):
     """Rows of (tokens so far, how many of them are new) through the class, as vLLM's batch holds them."""
     tokens = np.zeros((len(rows), WINDOW), dtype=np.int32)
     for row, (ids, _) in enumerate(rows):

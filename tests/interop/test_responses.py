@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,11 @@ from specviz.interop.responses import Arrival, Choice, ServedToken, TokenReader,
 from specviz.trace.validate import MAX_DEPTH
 
 
-def piece(content: str, *entries: dict[str, Any]) -> dict[str, Any]:
+def piece(content, *entries):
     return {"delta": {"content": content}, "logprobs": {"content": list(entries)}}
 
 
-def entry(token: str, p: float = -0.5, **more: Any) -> dict[str, Any]:
+def entry(token, p=-0.5, **more):
     return {"token": token, "logprob": p, **more}
 
 

@@ -1,7 +1,6 @@
 """Answers of running servers as traces: what each engine tells is drawn, and what it does not tell is not made up."""
 
 from itertools import accumulate
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from specviz.interop.server_counters import Counters, counters, read_counters, w
 from specviz.pipeline.request import Request
 from specviz.trace import metrics, store
 from specviz.trace.notes.models import CounterSample
-from specviz.trace.schema import ACCEPTED, End, Run, Step, Trace
+from specviz.trace.schema import ACCEPTED, End, Run, Step
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving
 from tests.support.traces.samples import sample_trace
 
@@ -31,7 +30,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="1"}} {}
 """
 
 
-def answered(script: Script, **asked: Any) -> tuple[list[Run | Step | End], Trace, End]:
+def answered(script, **asked):
     """What an answer brought, and its trace with the end."""
     with serving(script) as url:
         answer = Answer(identify(url), Request("autoregressive", "Why is the sky blue?", **asked))

@@ -1,7 +1,5 @@
 """What ``specviz.record`` notes of transformers' own generate, and that it changes nothing."""
 
-from typing import Any
-
 import pytest
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
@@ -10,24 +8,24 @@ import specviz
 from specviz.errors import BadInput
 from specviz.interop.transformers_recorder import PLAIN
 from specviz.trace import store
-from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
+from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED
 from tests.support.tiny.text import perturbed, tiny_llama
 
 PROMPT = [5, 9, 2, 7, 5, 9, 2, 7, 5, 9]
 
 
-def model() -> Any:
+def model():
     return tiny_llama(dtype=torch.float32)
 
 
-def written(target: Any, **asked: Any) -> list[int]:
+def written(target, **asked):
     torch.manual_seed(11)
     ids = torch.tensor([PROMPT])
     settings = {"max_new_tokens": 24, "do_sample": False, **asked}
     return target.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, len(PROMPT) :].tolist()
 
 
-def assistant(target: Any, amount: float = 0.02) -> Any:
+def assistant(target, amount=0.02):
     helper = perturbed(target, amount)
     helper.generation_config.num_assistant_tokens = 5
     helper.generation_config.num_assistant_tokens_schedule = "constant"
@@ -35,7 +33,7 @@ def assistant(target: Any, amount: float = 0.02) -> Any:
     return helper
 
 
-def checked(trace: Trace, ids: list[int]) -> Trace:
+def checked(trace, ids):
     """The trace, after what holds of each."""
     assert list(trace.end.output_ids) == ids
     assert [token for step in trace.steps for token in step.emitted] == ids
@@ -49,7 +47,7 @@ def checked(trace: Trace, ids: list[int]) -> Trace:
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_text_is_the_same_with_and_without(how, sampled):
     target = model()
-    asked: dict[str, Any] = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 20} if sampled else {})}
+    asked = {"do_sample": sampled, **({"temperature": 0.8, "top_k": 20} if sampled else {})}
     if how == "assistant":
         asked["assistant_model"] = assistant(target)
     if how == "lookup":

@@ -8,12 +8,10 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ from specviz.interop.server_counters import Counters, counters
 from specviz.interop.vllm_plugin.labels import DRAFTER
 from specviz.pipeline.request import Request
 from specviz.trace import store
-from specviz.trace.schema import ACCEPTED, Step, Trace
+from specviz.trace.schema import ACCEPTED, Step
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("SPECVIZ_VLLM_PYTHON", "")
@@ -54,7 +52,7 @@ def patience(monkeypatch):
     monkeypatch.setattr(client, "SILENT_SECONDS", 600.0)
 
 
-def model() -> Path:
+def model():
     """SmolLM2's folder in the cache."""
     from specviz.models.hub.cache_dir import cache_folder
 
@@ -63,10 +61,10 @@ def model() -> Path:
 
 @contextmanager
 def vllm(
-    folder: Path,
-    speculative: dict[str, Any] | None,
-    own: dict[str, Any] | None = None,
-) -> Iterator[Running]:
+    folder,
+    speculative,
+    own=None,
+):
     """A server with this way of speculating, and the plugin. ``own`` is a drafter of ours for its ``custom_class``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -90,7 +88,7 @@ def vllm(
         _kill(process)
 
 
-def _answering(url: str, process: subprocess.Popen[bytes], folder: Path) -> Server:
+def _answering(url, process, folder):
     until = time.monotonic() + START_SECONDS
     waiting = threading.Event()
     while time.monotonic() < until and process.poll() is None:
@@ -101,13 +99,13 @@ def _answering(url: str, process: subprocess.Popen[bytes], folder: Path) -> Serv
     raise AssertionError((folder / "server.log").read_text()[-3000:])
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process):
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(30)
 
 
-def answers(running: Running, prompts: list[str]) -> list[Trace]:
+def answers(running, prompts):
     """All prompts at once, as a client sees the answers."""
 
     def ask(prompt):
@@ -120,7 +118,7 @@ def answers(running: Running, prompts: list[str]) -> list[Trace]:
         return list(pool.map(ask, prompts))
 
 
-def recorded(running: Running, count: int) -> list[Trace]:
+def recorded(running, count):
     """The plugin's traces, once all are closed."""
     until, waiting = time.monotonic() + 60, threading.Event()
     while time.monotonic() < until:
@@ -131,10 +129,10 @@ def recorded(running: Running, count: int) -> list[Trace]:
     raise AssertionError(f"{len(traces)} traces, {sum(trace.end is None for trace in traces)} of them open")
 
 
-def counted(traces: list[Trace]) -> Counters:
+def counted(traces):
     """What the traces say, as the server counts it."""
     steps = [step for trace in traces for step in trace.steps if step.verified]
-    places: dict[int, int] = {}
+    places = {}
     for step in steps:
         for place, node in enumerate(step.nodes[1:]):
             places[place] = places.get(place, 0) + (node.status == ACCEPTED)
@@ -189,7 +187,7 @@ def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path):
     assert same and all(drafts[0][place] == drafts[1][place] for place in same)
 
 
-def one_text(trace: Trace, step: Step) -> bool:
+def one_text(trace, step):
     """Whether the step stands within the first ten tokens, where rounding has not parted the texts."""
     return 0 < step.position - trace.steps[0].position < 10
 
@@ -203,7 +201,7 @@ def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path):
     assert answer.trace.end.reason == "error" and "broke off" in answer.trace.end.message
     # The process that writes outlives the server by as long as it takes to write what it was sent.
     until, waiting = time.monotonic() + 120, threading.Event()
-    found: list[Trace] = []
+    found = []
     while time.monotonic() < until and not (found and len(found[0].steps) >= 12):
         waiting.wait(0.5)
         found = [store.read(path) for path in running.traces.glob("*.spectrace.jsonl") if path.stat().st_size]

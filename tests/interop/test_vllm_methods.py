@@ -4,7 +4,6 @@ import json
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ LINE = INFO + '{{SPECVIZ_VLLM_DRAFTER="",method="{}",model="{}",num_speculative_
 LINE += 'prompt_lookup_min="1"}} 1.0\n'
 
 
-def serving_of(method: str, **more: Any) -> Any:
+def serving_of(method, **more):
     return expressed(Request(method, "Why?", **more))
 
 

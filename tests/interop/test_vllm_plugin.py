@@ -5,7 +5,6 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ import torch
 from specviz.interop.chain import NumberedTokens
 from specviz.interop.vllm_plugin import plugin, request_recorder
 from specviz.trace import store
-from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
+from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED
 
 VOCAB, END = 16, 15
 FACTS = json.loads(Path(__file__).with_name("vllm_facts.json").read_text("utf-8"))
@@ -22,7 +21,7 @@ FACTS = json.loads(Path(__file__).with_name("vllm_facts.json").read_text("utf-8"
 ASKED, SERVER = FACTS["asked"] | {"ends": [END]}, FACTS["server"]
 
 
-def spaces(fields: dict[str, Any]) -> Any:
+def spaces(fields):
     """The fields as attributes, at every depth."""
     return json.loads(json.dumps(fields), object_hook=lambda inner: SimpleNamespace(**inner))
 
@@ -30,7 +29,7 @@ def spaces(fields: dict[str, Any]) -> Any:
 class Runner:
     """What vLLM's model runner is to the plugin. ``script`` [round][request]: (drafted, sampled)."""
 
-    script: list[list[tuple[list[int], list[int]]]] = []
+    script = []
     names = ["a", "b"]
     temperature = 0.0
 
@@ -42,7 +41,7 @@ class Runner:
         self.input_batch = SimpleNamespace(req_ids=list(self.names))
         self.discard_request_mask = SimpleNamespace(np=np.zeros(8, dtype=bool))
         self.round = 0
-        self.logits: list[torch.Tensor] = []
+        self.logits = []
 
     def initialize_kv_cache(self):
         """vLLM's: the model is there, and room for its keys and values."""
@@ -77,7 +76,7 @@ class Runner:
 class Logger:
     """What vLLM's Prometheus logger is to the plugin; ``lines`` are the labels of gauges that were set."""
 
-    lines: list[dict[str, str]] = []
+    lines = []
 
     def __init__(self, config):
         self.vllm_config = config
@@ -97,7 +96,7 @@ class Logger:
 def vllm(monkeypatch):
     """Modules of vLLM's name with what the plugin asks of them."""
     group = SimpleNamespace(is_last_rank=True, is_first_rank=True)
-    contents: dict[str, dict[str, Any]] = {
+    contents = {
         "vllm": {"__version__": "0.0"},
         "vllm.distributed.parallel_state": {"get_pp_group": lambda: group, "get_tp_group": lambda: group},
         "vllm.v1.worker.gpu_model_runner": {},
@@ -109,7 +108,7 @@ def vllm(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
 
 
-def around(script: Any, temperature: float = 0.0) -> type[Runner]:
+def around(script, temperature=0.0):
     """A runner class of its own with the plugin around it."""
     kind = type("GPUModelRunner", (Runner,), {"script": script, "temperature": temperature})
     sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind
@@ -125,9 +124,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def played(folder: Path, temperature: float = 0.0, script: Any = None) -> tuple[Any, list[Trace]]:
+def played(folder, temperature=0.0, script=None):
     """Every round of the script through the plugin, and what it wrote."""
-    runner: Any = around(script or SCRIPT, temperature)()
+    runner = around(script or SCRIPT, temperature)()
     runner.initialize_kv_cache()
     for _ in runner.script:
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
@@ -256,7 +255,7 @@ def test_a_block_drafter_s_rounds_have_the_panel_of_the_block(tmp_path, reported
     one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", {**SERVER, "run": {**SERVER["run"], "method": "vllm_dflash"}}, {})
     one.take("start", ["a", [1, 2], ASKED], {})
-    arrays: dict[str, list[Any]] = {
+    arrays = {
         "drafted": [4, 5, 6], "p": [0.9, 0.2, 0.1], "sampled": [[4, 7, -1, -1]], "sampled_p": [[0.9, 0.8, 0.0, 0.0]],
         "top": [[0.9]] * 4, "top_ids": [[4], [7], [6], [1]],
     }  # fmt: skip

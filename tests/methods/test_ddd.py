@@ -70,7 +70,7 @@ def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path):
         CalibratedDepth.load(tmp_path / "depth.json")
 
 
-def calibration(*rounds: tuple[tuple[float, ...], int], nodes: float = 9.6) -> CalibratedDepth:
+def calibration(*rounds, nodes=9.6):
     return CalibratedDepth(tuple((accepted, *mass) for mass, accepted in rounds), nodes, "eagle3", "tiny", "a test")
 
 

@@ -34,7 +34,7 @@ class Pairs(ByTokens):
     def logits(self, context, tokens, parents, nodes):
         paths = []
         for node in nodes:
-            path: list[int] = []
+            path = []
             while node > 0:
                 path.append(tokens[node])
                 node = parents[node]

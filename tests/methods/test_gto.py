@@ -19,7 +19,7 @@ P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 context = partial(rounds.context, [0, 1, 2], 5)
 
 
-def scored(*rows: torch.Tensor) -> TargetPass:
+def scored(*rows):
     return TargetPass(torch.stack(rows).log())
 
 
@@ -52,7 +52,7 @@ def test_probabilities_are_the_targets_own_at_the_parent():
     assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped distribution, as the accept rule sees it"
 
 
-def draft() -> Draft:
+def draft():
     return Draft(DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1]))
 
 

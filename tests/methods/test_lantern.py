@@ -1,7 +1,6 @@
 """LANTERN++'s trees: their sizes, and which of them is taken where a pass costs more or less by its rows."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,8 @@ jadohu/LANTERN at 3a56e45: a digit a level, the rank among its siblings."""
 WIDTHS = (1, 13, 26, 58, 256)
 
 
-def _chosen(milliseconds: tuple[float, ...], forward: float) -> int:
-    parts: Any = SimpleNamespace(
+def _chosen(milliseconds, forward):
+    parts = SimpleNamespace(
         cost_curve=lambda: CostCurve(WIDTHS, milliseconds), forward_cost=lambda network, rows: forward,
         target=SimpleNamespace(tier="eager"), guidance=(2.0, ()),
     )  # fmt: skip
@@ -47,6 +46,6 @@ def test_the_tree_that_pays_is_taken(milliseconds, forward, nodes):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_tree_has_the_paths_its_authors_wrote_down(name):
     paths = [tuple(int(rank) for rank in path) for path in PUBLISHED[name].split()]
-    parts: Any = None
+    parts = None
     assert len(paths) == int(name)
     assert static_tree(name, parts, None).parents == shape_from_paths(paths).parents

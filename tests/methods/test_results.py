@@ -14,7 +14,7 @@ from specviz.methods.registry import all_methods
 TEXTS = {"differs", "look_at", "summary", "bound"}
 
 
-def written() -> list[tuple[str, str, str]]:
+def written():
     """Every text of every card as its file has it: method, field, text."""
     return [
         (name, field, text)

@@ -86,7 +86,7 @@ def tiny_folder(tmp_path, tiny_model, byte_level):
     return folder
 
 
-def _record_line(name: str, content: bytes) -> str:
+def _record_line(name, content):
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     return f"{name},sha256={digest},{len(content)}\n"
 
@@ -147,7 +147,7 @@ def heard():
 
     class Heard:
         def __init__(self):
-            self.told: list[tuple[str, float | None]] = []
+            self.told = []
 
         def __call__(self, message, fraction):
             self.told.append((message, fraction))

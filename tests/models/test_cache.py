@@ -12,8 +12,8 @@ class Word(str):
 
 
 def test_a_thing_is_made_once_and_the_oldest_goes_first():
-    shelf: ModelCache[Word] = ModelCache(lambda place: 20)
-    made: list[str] = []
+    shelf = ModelCache(lambda place: 20)
+    made = []
 
     def get(name):
         return shelf.get((name, "float32"), lambda: made.append(name) or Word(name), lambda: 10)
@@ -24,7 +24,7 @@ def test_a_thing_is_made_once_and_the_oldest_goes_first():
 
 
 def test_releasing_forgets_by_name_or_all():
-    shelf: ModelCache[object] = ModelCache()
+    shelf = ModelCache()
     first = shelf.get(("a", "float32"), object)
     other = shelf.get(("b", "float32"), object)
     shelf.release("a")
@@ -35,10 +35,10 @@ def test_releasing_forgets_by_name_or_all():
 
 
 def test_threads_that_want_the_same_thing_share_it():
-    shelf: ModelCache[object] = ModelCache()
+    shelf = ModelCache()
     entered, go_on = threading.Event(), threading.Event()
-    made: list[int] = []
-    found: list[object] = []
+    made = []
+    found = []
 
     def make():
         made.append(1)
@@ -58,7 +58,7 @@ def test_threads_that_want_the_same_thing_share_it():
 
 
 def test_a_failure_is_not_kept():
-    shelf: ModelCache[int] = ModelCache()
+    shelf = ModelCache()
 
     def fail():
         raise ValueError("no")

@@ -3,7 +3,6 @@
 import json
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ class Machine:
     what was reported of them."""
 
     def __init__(self, patch):
-        self.passes, self.told, self.patch = list[int](), list[tuple[str, float | None]](), patch
+        self.passes, self.told, self.patch = [], [], patch
         patch.setattr(cost, "_pass", lambda target, session, width, chains: self.passes.append(width) or 10.0 + width)
         self.restart()
 
@@ -46,13 +45,13 @@ def machine(monkeypatch):
     return Machine(monkeypatch)
 
 
-def target(**changes: Any) -> Any:
+def target(**changes):
     facts = {"name": "tiny", "device": torch.device("cpu"), "dtype": torch.float32, "tier": "eager", "vocab_size": 64}
     plain = tiny_target(context=512)
     return SimpleNamespace(**{**facts, "open": plain.open, "context_length": 512, **changes})
 
 
-def ratio(costs: ModelCosts, rows: int) -> float:
+def ratio(costs, rows):
     curve = costs.curve()
     return curve.at(rows) / curve.at(1)
 

@@ -12,7 +12,7 @@ def fresh():
     device.cpu_has_bfloat16.cache_clear()
 
 
-def _flags(monkeypatch: pytest.MonkeyPatch, bfloat16: bool, tiles: bool, library: bool) -> None:
+def _flags(monkeypatch, bfloat16, tiles, library):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bfloat16, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles, raising=False)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)

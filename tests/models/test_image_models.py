@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +68,7 @@ def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, mo
         load.image_drafter(tiny_image())
 
 
-def _shipped(folder: Path, codebook: str = "same") -> image.LoadedImage:
+def _shipped(folder, codebook="same"):
     """A tiny model written as ours are, to be read as "emoji-64"."""
     loaded = tiny_image(dtype=torch.float32)
     config = json.dumps({name: part.to_dict() for name, part in _parts(loaded.model.config).items()} | {"image_token_id": 0})
@@ -88,7 +87,7 @@ def _shipped(folder: Path, codebook: str = "same") -> image.LoadedImage:
     return loaded
 
 
-def _parts(config) -> dict:
+def _parts(config):
     return {"text_config": config.text_config, "vision_config": config.vision_config, "vq_config": config.vq_config}
 
 
@@ -137,7 +136,7 @@ def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_
     assert load.code_patches(shipped) is None
 
 
-def _sprites(folder: Path) -> tuple[image.LoadedImage, torch.Tensor]:
+def _sprites(folder):
     """A tiny model whose codes are patches, written as ours are, to be read as "sprites-32"."""
     loaded, patches = _shipped(folder), torch.rand(24, 2, 2, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     os.replace(folder / "image_ar.safetensors", folder / "image_sprites.safetensors")

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from PIL import Image
 
 from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.networks.weights import read_weights
-from specviz.models.image.image import LoadedImage, embedding_table, tiles
+from specviz.models.image.image import embedding_table, tiles
 from specviz.models.image.load import WEIGHTS, code_patches, image_drafter, image_samplers, load_image_model
 from specviz.pipeline.runner import run
 
@@ -92,12 +91,12 @@ def test_a_drawn_heart_has_its_colour_on_white(words, red):
     assert (middle[0] - middle[2] > 60) if red else (middle[2] - middle[0] > 60)
 
 
-def _codes(large: LoadedImage, picture: np.ndarray) -> torch.Tensor:
+def _codes(large, picture):
     pixels = torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 127.5 - 1
     return large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
 
 
-def _logits(large: LoadedImage, words: Sequence[int], codes: torch.Tensor) -> torch.Tensor:
+def _logits(large, words, codes):
     """Of each code after these words and the codes before it, [code, code]."""
     ids = torch.cat((torch.tensor(words), codes + large.first_code))
     hidden = large.model.model.language_model(
@@ -106,7 +105,7 @@ def _logits(large: LoadedImage, words: Sequence[int], codes: torch.Tensor) -> to
     return large.model.model.generation_head(hidden[0, len(words) - 1 : -1])
 
 
-def _round_face() -> np.ndarray:
+def _round_face():
     y, x = np.mgrid[:64, :64] - 31.5
     picture = np.full((64, 64, 3), 255, np.uint8)
     picture[np.hypot(x, y) < 29] = (252, 200, 40)

@@ -1,17 +1,12 @@
 """Published heads go through the very drafters that ours do: whole runs on a tiny target, by the method's own name."""
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from torch import float64
 
-from specviz.engine.interfaces import Composition
-from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, is_shipped
-from specviz.targets.text import TextTarget
 from tests.support.tiny.published_heads import (
     CONFIG,
     EAGLE4,
@@ -26,8 +21,8 @@ from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
 
-def published(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
-    loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
+def published(name, values, target, warp, folder):
+    loaded = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(target, warp).using(drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, target),
         uses_shipped_weights=is_shipped(str(folder)), draft_name=str(folder),
     )  # fmt: skip

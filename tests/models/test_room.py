@@ -1,8 +1,6 @@
 """What cannot fit into memory or onto the disk is refused in a sentence before it is fetched, whoever asks."""
 
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -144,7 +142,7 @@ def test_a_folders_size_is_what_its_files_say(tmp_path):
     assert room.memory_of(str(tmp_path), "float64") == int(3007 * 8 * 1.1)
 
 
-ASKERS: dict[str, Callable[[str], Any]] = {
+ASKERS = {
     "run": lambda name: prepare(Request("prompt_lookup", "hi", target=name)),
     "draft": lambda name: prepare(Request("speculative_sampling", "hi", target="smollm2-135m-instruct", draft=name)),
     "inspect": lambda name: inspect("eagle3", name, ("hi",), 4, 2, True, lambda sentence: None),
@@ -168,7 +166,7 @@ def test_whoever_asks_is_refused_before_anything_is_fetched(machine, asker, name
 
 
 def test_a_repository_stays_at_the_revision_it_was_fetched_at(machine, tmp_path, monkeypatch):
-    asked: list[Any] = []
+    asked = []
 
     def fetched(repository, *, revision, **more):
         asked.append(revision)
@@ -189,7 +187,7 @@ class Model:
 
 
 def test_a_run_that_holds_a_model_keeps_its_memory_taken():
-    models: ModelCache[Model] = ModelCache(lambda place: 10)
+    models = ModelCache(lambda place: 10)
     held = models.get(("a",), Model, lambda: 6)
     with pytest.raises(OutOfMemory, match="b needs about 0.0 GB .* of which runs still hold"):
         models.get(("b",), Model, lambda: 6)
@@ -198,7 +196,7 @@ def test_a_run_that_holds_a_model_keeps_its_memory_taken():
 
 
 def test_each_device_has_room_of_its_own():
-    models: ModelCache[Model] = ModelCache({"cpu": 10, "cuda:0": 6}.__getitem__)
+    models = ModelCache({"cpu": 10, "cuda:0": 6}.__getitem__)
     first = models.get(("a",), Model, lambda: 8)
     models.get(("b",), Model, lambda: 6, "cuda:0")
     assert models.get(("a",), Model, lambda: 8) is first

@@ -1,12 +1,8 @@
 """Second models by class: a tiny random target and smaller drafters with its tokenizer, fetched and run as a user would."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast
 
 from specviz.__main__ import main
 from tests.support.tiny.hybrid import pure
@@ -15,13 +11,13 @@ from tests.support.tiny.text import tiny_llama
 VOCAB = 352
 
 
-def stored(folder: Path, build: Callable[..., Any], tokenizer: PreTrainedTokenizerFast) -> Path:
+def stored(folder, build, tokenizer):
     build(vocab=VOCAB).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def told(target: Path, draft: str) -> list[str]:
+def told(target, draft):
     asked = ["--target", str(target), "--draft", draft, "--method", "not_a_bandit"]
     return ["run", *asked, "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]
 

@@ -3,7 +3,6 @@
 import base64
 import io
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -18,11 +17,10 @@ from specviz.pipeline import vision_language as preparing
 from specviz.pipeline.request import Request
 from specviz.pipeline.runner import prepare, run
 from specviz.trace import store
-from specviz.trace.schema import Trace
 from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 
-def scene(mode: str = "RGB") -> bytes:
+def scene(mode="RGB"):
     made = Image.new("RGB", (48, 48), (250, 250, 250))
     made.paste((200, 30, 30), (4, 4, 24, 24))
     out = io.BytesIO()
@@ -41,11 +39,11 @@ def tiny(monkeypatch):
     return loaded
 
 
-def _none(kind: str, *_: Any) -> Any:
+def _none(kind, *_):
     raise ModelUnavailable(f"There is no {kind} network here.")
 
 
-def ran(**fields: Any) -> Trace:
+def ran(**fields):
     asked = {"method": "prompt_lookup", "prompt": "what is it", "target": "scenes-vlm", "image": scene()}
     return run(**{**asked, "max_new_tokens": 40, **fields})
 

@@ -1,7 +1,6 @@
 """Hostile values: whatever type or size a field of a run is given, one sentence names the field and says what it takes."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from tests.support.tiny.shelf import fill, stock
 
 HUGE = 10**5000
 """An integer that Python refuses to write in decimal."""
-ASKED: dict[str, Any] = {"method": "prompt_lookup", "prompt": "hello"}
+ASKED = {"method": "prompt_lookup", "prompt": "hello"}
 NO_TEXT = (None, 5, 1.5, b"text", ["text"], {}, object(), "\ud800")
 NO_SWITCH = (None, 0, 1, "true", [], HUGE)
 NO_WHOLE = (None, 1.5, "7", math.nan, math.inf, -1, True, [1], HUGE, -HUGE, 2**63)
@@ -43,7 +42,7 @@ HOSTILE = [
 ]
 
 
-def kind(value: Any) -> str:
+def kind(value):
     """Names a case: some of the values have no text that could."""
     return value if isinstance(value, str) and value.isidentifier() else type(value).__name__
 

@@ -2,8 +2,6 @@
 
 import io
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,14 +17,12 @@ from specviz.models.hub.catalog import WheelFile
 from specviz.models.hub.hub import _is_whole
 from specviz.models.packing import pack
 from specviz.targets import hybrid
-from specviz.targets.text import TextTarget
 from tests.support.tiny import foreseen
 from tests.support.tiny.hybrid import delta
 from tests.support.tiny.hybrid import target as hybrid_target
 from tests.support.tiny.text import tiny_llama, tiny_target
 
 LAYERS = 2
-Phase = tuple[int, Callable[[], object]]
 
 
 class Asked(threading.Event):
@@ -42,36 +38,36 @@ class Asked(threading.Event):
         return self.times > self.after
 
 
-def reading(target: TextTarget) -> Phase:
+def reading(target):
     target.piece = 4
     return 5, lambda: target.open(40).prefill(range(20))
 
 
-def reading_with_states() -> Phase:
+def reading_with_states():
     target, tokens = hybrid_target(delta()), hybrid.CHUNK + 1
     return 2, lambda: target.open(tokens + 20).prefill([1] * tokens)
 
 
-def measuring() -> Phase:
+def measuring():
     target = tiny_target()
     return 6, lambda: measure(target, lambda rows, milliseconds: None, (1, 2))
 
 
-def laying_out() -> Phase:
+def laying_out():
     target = tiny_target()
     return 4 * LAYERS + 1, lambda: lean_copy(target, (as_stored, as_stored))
 
 
-def copying() -> Phase:
+def copying():
     target = tiny_target()
     return 7 * LAYERS, lambda: captured_copy(target, (as_stored, as_stored))
 
 
-def packing() -> Phase:
+def packing():
     return 7 * LAYERS, lambda: pack(tiny_llama(dtype=torch.float32))
 
 
-def loading(folder: Path) -> Phase:
+def loading(folder):
     config = LlamaConfig(vocab_size=48, hidden_size=16, intermediate_size=16, num_hidden_layers=LAYERS, num_attention_heads=2)
     LlamaForCausalLM(config).save_pretrained(folder)
 
@@ -82,23 +78,23 @@ def loading(folder: Path) -> Phase:
     return 9 * LAYERS, load
 
 
-def hashing() -> Phase:
+def hashing():
     return 3, lambda: _is_whole(io.BytesIO(bytes(3 << 20)), WheelFile("big", "1", "big.bin", 3 << 20, "", 3 << 20))
 
 
-def foreseeing() -> Phase:
+def foreseeing():
     head = foreseen.head()
     texts = foreseen.passages(head)
     return len(texts), lambda: teacher_force(Reading(head), texts, 2)
 
 
-def comparing() -> Phase:
+def comparing():
     head = foreseen.head()
     texts = foreseen.passages(head)
     return 10 * len(texts), lambda: judge(Reading(head), texts, foreseen.target(), 2, 100.0)
 
 
-PHASES: dict[str, Callable[[Path], Phase]] = {
+PHASES = {
     "a text read in pieces": lambda folder: reading(tiny_target()),
     "a text read with states": lambda folder: reading_with_states(),
     "passes measured": lambda folder: measuring(),

@@ -39,7 +39,7 @@ def small(tmp_path_factory):
     cache.MODELS.release()
 
 
-def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> tuple[Trace, int]:
+def told(seconds, tokens=12, on=False, **more):
     """A run's trace under a limit, and how many end lines it has. The clock is ``on`` at once, or from the run line."""
     clock = Clock(on)
     stop = Stop(lambda: (seconds, LIMIT), clock)
@@ -80,7 +80,7 @@ def test_a_baseline_over_the_time_is_left_out_in_so_many_words():
 def test_a_user_who_stops_reads_nothing_about_time():
     stop = Stop(lambda: (1e6, LIMIT))
     request = Request(method="stand", prompt="Why?", target="hybrid-small", baseline=True, parameters={"earlier_trajectories": 4})
-    found: list[Run | Step | End] = []
+    found = []
     for one in stream(request, cancel=stop):
         found.append(one)
         stop.set()

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +21,7 @@ from tests.support.kernels import kernels, triton_code
 from tests.support.tiny.text import decode, tiny_llama, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, compose
 
-SHAPE: dict[str, Any] = {
+SHAPE = {
     "vocab_size": 48,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -33,7 +31,7 @@ SHAPE: dict[str, Any] = {
     "head_dim": 8,
     "initializer_range": 0.3,
 }
-KINDS: dict[str, Callable[[], Any]] = {
+KINDS = {
     "groups of two": lambda: LlamaConfig(**SHAPE),
     "one group": lambda: LlamaConfig(**{**SHAPE, "num_key_value_heads": 1}),
     "no groups": lambda: LlamaConfig(**{**SHAPE, "num_key_value_heads": 4}, tie_word_embeddings=True),
@@ -44,7 +42,7 @@ NODES = [7, 3, 9, 4, 11, 2]
 PARENTS = (-1, 0, 0, 1, 1, 2)
 
 
-def model(config: Any) -> Any:
+def model(config):
     torch.manual_seed(0)
     made = AutoModelForCausalLM.from_config(config).double().eval().requires_grad_(False)
     for name, weight in made.named_parameters():

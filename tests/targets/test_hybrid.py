@@ -1,14 +1,12 @@
 """Hybrid and pure Mamba-2 targets: a tree in one pass equals every path alone, and what is kept equals a fresh prefill."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
-from specviz.targets.hybrid import CHUNK, REWIND, HybridSession
+from specviz.targets.hybrid import CHUNK, REWIND
 from tests.support.rounds import entries
 from tests.support.tiny.hybrid import VOCAB, delta, delta_experts, granite, hybrid, pure, random_parents, target
 from tests.support.tiny.text import tiny_llama
@@ -27,12 +25,12 @@ PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 TREE = DraftTree.of([12, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2, 4, 4])
 
 
-def library(model: Any, ids: list[int]) -> torch.Tensor:
+def library(model, ids):
     """The library's own forward, which computes norms and scan in float32 whatever the model's dtype."""
     return model(torch.tensor([ids]), use_cache=False).logits[0, -1].to(model.dtype)
 
 
-def one_by_one(session: HybridSession, ids: list[int]) -> torch.Tensor:
+def one_by_one(session, ids):
     """Tokens through the session one at a time: the recurrence walked, no tree."""
     row = torch.empty(0)
     for token in ids:
@@ -41,7 +39,7 @@ def one_by_one(session: HybridSession, ids: list[int]) -> torch.Tensor:
     return row
 
 
-def random_tree(nodes: int, seed: int) -> DraftTree:
+def random_tree(nodes, seed):
     generator = np.random.default_rng(seed)
     return DraftTree.of(generator.integers(0, VOCAB, nodes).tolist(), random_parents(nodes, generator, 0.6))
 
@@ -66,7 +64,7 @@ def test_every_node_equals_the_library_on_its_path(kind, dtype):
         ids += [tree.host_tokens[one] for one in deepest]
 
 
-def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
+def audit(session, ids, limit=1e-11):
     """Window, state, keys and values equal a fresh prefill of the same text."""
     fresh = session.target.open(256)
     fresh.prefill(ids)

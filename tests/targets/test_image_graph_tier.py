@@ -2,7 +2,6 @@
 
 import itertools
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from tests.support.emulated_cuda import emulated_cuda
 from tests.support.fakes.graphs import Graphs
 from tests.support.worlds.image import PROMPT, WARM, World, plain_rows
 
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS = {
     "alone": ("autoregressive", {}),
     "fixed tree": ("eagle", {"tree": "published"}),
     "matched": ("eagle2", {"nodes": 12, "rule": "match"}),
@@ -39,7 +38,7 @@ def graphs(monkeypatch):
 
 
 @cache
-def eager(which: str, guidance: float, warp: Warp) -> list[int]:
+def eager(which, guidance, warp):
     return World(guidance, tier="eager").draw(*METHODS[which], warp).ids
 
 

@@ -6,7 +6,6 @@ Two names of the one processor stand for two GPUs, so that the very hooks run th
 import pytest
 import torch
 from accelerate import dispatch_model, hooks
-from transformers import LlamaForCausalLM
 
 from specviz.engine.cache import KeyValues
 from specviz.errors import BadInput, ModelUnavailable
@@ -28,7 +27,7 @@ def one_memory(monkeypatch):
     monkeypatch.setattr(hooks, "set_module_tensor_to_device", lambda *given, **more: None)
 
 
-def spread(model: LlamaForCausalLM) -> LlamaForCausalLM:
+def spread(model):
     placement = device_map(model.config, TWO)
     dispatched = dispatch_model(model, placement, skip_keys=list(model._skip_keys_device_placement))
     enter_at(dispatched, TWO[-1])
@@ -56,7 +55,7 @@ def test_a_spread_target_writes_the_text_of_a_whole_one(name):
 
 
 def test_each_part_gets_its_inputs_where_it_lies(monkeypatch):
-    moves: list[tuple[str, str]] = []
+    moves = []
     model = spread(tiny_llama())
     names = {id(module): name for name, module in model.named_modules()}
     plain = hooks.AlignDevicesHook.pre_forward

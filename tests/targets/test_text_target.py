@@ -1,7 +1,6 @@
 """A tree scored in one pass equals every path scored alone, on several architectures, kernels and tiers."""
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.targets.text import TextTarget
 from tests.support.rounds import entries
 
-SHAPE: dict[str, Any] = {
+SHAPE = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -52,14 +51,14 @@ PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 60, 33, 12]
 TREE = DraftTree.of([12, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2, 4, 4])
 
 
-def model(kind: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> Any:
+def model(kind, attention="sdpa", dtype=torch.float32):
     torch.manual_seed(0)
     made = MODELS[kind]().eval().to(dtype).requires_grad_(False)
     made.set_attn_implementation(attention)
     return made
 
 
-def alone(made: Any, ids: list[int]) -> torch.Tensor:
+def alone(made, ids):
     return made(torch.tensor([ids]), use_cache=False).logits[0, -1]
 
 

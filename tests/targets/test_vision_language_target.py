@@ -9,7 +9,7 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets import image_prompt as sights
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from tests.support.tiny.vision import FAMILIES as TINY
-from tests.support.tiny.vision import IMAGE, TinyVision, tiny_vision
+from tests.support.tiny.vision import IMAGE, tiny_vision
 
 BRANCHES = [11, 12, 13, 14, 15, 16, 17, 18, 19]
 LAYERS = 3
@@ -21,7 +21,7 @@ WAYS = [(kind, attention, "eager") for kind in KINDS for attention in ("sdpa", "
 WAYS += [(kind, "sdpa", "graph") for kind in KINDS if kind not in TWO_WAYS]
 
 
-def target_of(tiny: TinyVision, tier: str = "eager", seed: int | None = None) -> VisionLanguageTarget:
+def target_of(tiny, tier="eager", seed=None):
     """On the tiny model's own picture, or on another one."""
     inputs = dict(tiny.prompt.inputs)
     if seed is not None:
@@ -32,7 +32,7 @@ def target_of(tiny: TinyVision, tier: str = "eager", seed: int | None = None) ->
     return VisionLanguageTarget(tiny.model, tiny.name, (), sights.sight(tiny.model, tiny.prompt.ids, inputs, axes), tier)
 
 
-def far(one: torch.Tensor, other: torch.Tensor) -> float:
+def far(one, other):
     return float((one - other).abs().max() / other.abs().max())
 
 

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from specviz.trace import export
-from specviz.trace.schema import Nanoseconds, Node, Trace
+from specviz.trace.schema import Nanoseconds, Node
 from tests.support.traces.samples import METHODS, sample_trace
 
 
-def perfetto(trace: Trace) -> list[dict]:
+def perfetto(trace):
     """The trace events of an export."""
     return json.loads(export.content(trace, "perfetto"))["traceEvents"]
 

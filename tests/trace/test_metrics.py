@@ -10,7 +10,7 @@ from tests.support.traces.samples import sample_trace
 MS = 1_000_000
 
 
-def made(parents: str, path: tuple[int, ...], *, cut: str | None = None, keep: int | None = None) -> Step:
+def made(parents, path, *, cut=None, keep=None):
     """A step. Its tree is one parent a node ("0012": two children of the root, then one of each); P is pruned."""
     nodes = [Node(-1, 9, "r", status="root")]
     for place, parent in enumerate(parents.replace("P", ""), start=1):

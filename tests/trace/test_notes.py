@@ -1,8 +1,6 @@
 """Every type of note is read as it was written, refused where a field is missing or mistyped, and drawn by a panel."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import inspect, structs
@@ -20,27 +18,27 @@ TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl.gz"))
 SHIPPED = json_schema.schema()["$defs"]
 
 
-def made(name: str, whole: bool = True) -> Any:
+def made(name, whole=True):
     """A note of this type."""
     return example(inspect.type_info(NOTE_TYPES[name]), whole)
 
 
-def needed(name: str) -> list[str]:
+def needed(name):
     """The fields that a note of this type must have."""
     return [field.encode_name for field in structs.fields(NOTE_TYPES[name]) if field.required]
 
 
-def line(note: Note) -> str:
+def line(note):
     """The line of a step with this note and no other."""
     return wire.line(replace(sample_trace(1).steps[0], notes=(note,)), 1)
 
 
-def back(note: Note) -> Note:
+def back(note):
     """The note once it was written to a line and read again."""
     return validate.alone(line(note)).notes[0]
 
 
-def refused(note: Note) -> BadTrace:
+def refused(note):
     with pytest.raises(BadTrace) as fault:
         validate.alone(line(note))
     return fault.value
@@ -117,7 +115,7 @@ def test_recorded_traces_are_valid_and_hold_no_field_that_is_not_described(file)
     assert not unknown
 
 
-def _strange(known: Mapping[str, Any], value: Any, path: str) -> set[str]:
+def _strange(known, value, path):
     """Keys in ``value`` that its schema does not have."""
     for part in known.get("anyOf", ()):
         known = part if "$ref" in part or "items" in part else known

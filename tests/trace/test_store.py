@@ -82,7 +82,7 @@ def test_a_run_cut_off_by_a_crash_is_read_up_to_its_last_whole_line():
     assert fault.value.line == 4
 
 
-def heavy(steps: int) -> bytes:
+def heavy(steps):
     """A trace whose notes take twenty times their text as Python objects."""
     trace = sample_trace(steps)
     note = Note("x", {"a": [{}] * 4000})

@@ -4,9 +4,7 @@ import json
 import random
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -22,14 +20,14 @@ from tests.support.traces.samples import METHODS, lines, sample_trace
 PLAIN = lines(sample_trace(4, method="relaxed"))
 
 
-def refused(content: str | bytes) -> BadTrace:
+def refused(content):
     """The error that this file meets."""
     with pytest.raises(BadTrace) as fault:
         store.read(content)
     return fault.value
 
 
-def edited(place: int, change: Callable[[dict[str, Any]], Any]) -> str:
+def edited(place, change):
     """The sample file with one line's object changed."""
     found = json.loads(PLAIN[place])
     change(found)
@@ -43,7 +41,7 @@ def test_samples_are_valid_also_while_the_run_goes_on():
     assert store.read(PLAIN[0]).end is None
 
 
-WRONG: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text("utf-8")) | {
+WRONG = tomllib.loads(Path(__file__).with_name("wrong.toml").read_text("utf-8")) | {
     name: {"line": 2, "at": [field], "to": value, "field": field}
     for name, field, value in (
         ("too many nodes", "nodes", json.loads(PLAIN[2])["nodes"] * 400),
@@ -83,7 +81,7 @@ def test_a_second_run_and_a_baselines_picture_of_an_equal_run_are_refused():
     assert refused(equal).field == "baseline.picture"
 
 
-RAW: dict[str, tuple[bytes, str]] = {
+RAW = {
     "NaN": (b'{"v":2,"seq":0,"kind":"run","p":NaN}', "not JSON"),
     "infinity": (b'{"v":2,"p":-Infinity}', "not JSON"),
     "a number that overflows": (b'{"v":2,"p":1e999}', "too large"),
@@ -187,7 +185,7 @@ def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines():
     assert min(seen.values()) > 25
 
 
-def _fits(found: Any) -> bool | None:
+def _fits(found):
     """Whether the line is taken; None for what a schema cannot say: some refusals, and lines of an older version."""
     if found.get("v") == 1:
         return None

@@ -43,7 +43,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_step(number):
 
 
 def test_a_note_that_is_no_json_is_refused():
-    circle: dict = {}
+    circle = {}
     circle["again"] = circle
     for data in ({"x": object()}, {"x": {1, 2}}, circle):
         with pytest.raises(BadTrace, match="Step 0 cannot be written"):

@@ -27,7 +27,7 @@ class Counting:
         return torch.nn.functional.one_hot((ids + 1).masked_fill(wrong, 0), 100).float()
 
 
-def counting(length: int) -> Dialogues:
+def counting(length):
     tokens = np.array([7, 9, *range(10, 10 + length)])
     return Dialogues(tokens, np.array([0, len(tokens)]), np.array([2]), np.array([0.0]))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.training import decoding
-from specviz.training.decoding import GRAM, REPEATS, Decoder, Finished, Request
+from specviz.training.decoding import GRAM, REPEATS, Decoder, Request
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import tiny_llama
 
@@ -15,11 +15,11 @@ PREFIX = (1, 4, 3)
 ASKED = [(7, 8, 5), (10, 12, 13, 14, 15, 16, 5), (9,), (30, 31, 5), (22, 5), (8, 8, 9, 5), (11, 5)]
 
 
-def decoder(rows: int = 3) -> Decoder:
+def decoder(rows=3):
     return Decoder(tiny_llama(dtype=torch.float32, vocab=VOCAB), END, PREFIX, TAPS, rows, 64)
 
 
-def answers(one: Decoder, temperature: float, seed: int = 0) -> dict[tuple[int, ...], Finished]:
+def answers(one, temperature, seed=0):
     generator = torch.Generator().manual_seed(seed)
     found = list(one.run((Request(ids, temperature, LONGEST, "tag") for ids in ASKED), generator))
     assert len(found) == len(ASKED), "every request is answered once"
@@ -57,7 +57,7 @@ def test_nothing_follows_an_answers_end():
 def test_many_requests_are_read_in_passes_of_few_tokens(tokens, monkeypatch):
     together = answers(decoder(rows=7), 0.0)
     monkeypatch.setattr(decoding, "TOKENS", tokens)
-    widths: list[int] = []
+    widths = []
     one = decoder(rows=7)
     one_pass = one._pass
     monkeypatch.setattr(one, "_pass", lambda ids, *more: (widths.append(ids[..., 0].numel()), one_pass(ids, *more))[1])

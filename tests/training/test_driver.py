@@ -1,7 +1,6 @@
 """Recipes and the training loop: names, threads that sum the same, checkpoints, milestones, early stopping, resumption."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -64,7 +63,7 @@ class Toy(TrainState):
     def __init__(self, settings=SETTINGS, taus=None, stop=10**9):
         self.weight, self.kept, self.taus, self.stop = torch.ones(3, 2), torch.zeros(1), taus, stop
         super().__init__(settings, {"w": self.weight}, buffers={"count": self.kept})
-        self.settled, self.measured = 0, list[torch.Tensor]()
+        self.settled, self.measured = 0, []
 
     def begin(self):
         self.position = self.progress.updates
@@ -84,7 +83,7 @@ class Toy(TrainState):
         return {"held_out": 3.0, "tau": next(self.taus) if self.taus else 1.0}
 
 
-def stopped_after(updates: int, checkpoint: Path, settings: Schedule = SETTINGS) -> Toy:
+def stopped_after(updates, checkpoint, settings=SETTINGS):
     state = Toy(settings, stop=updates)
     with pytest.raises(KeyboardInterrupt):
         train(state, checkpoint, lambda entry: None)
@@ -92,7 +91,7 @@ def stopped_after(updates: int, checkpoint: Path, settings: Schedule = SETTINGS)
 
 
 def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_weights(tmp_path):
-    told: list[dict[str, float]] = []
+    told = []
     state = Toy(stop=4)
     with pytest.raises(KeyboardInterrupt):
         train(state, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
@@ -104,7 +103,7 @@ def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_w
 
 
 def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path):
-    told: list[dict[str, float]] = []
+    told = []
     state = Toy(replace(SETTINGS, every=1e9), stop=5)
     state.marks = (10, 14, 21)
     with pytest.raises(KeyboardInterrupt):
@@ -170,7 +169,7 @@ class Pulled(TrainState):
 
     def __init__(self, settings, room=10**9):
         self.weight, self.room = torch.zeros(2, 2, requires_grad=True), room
-        self.passes = list[int]()
+        self.passes = []
         super().__init__(settings, {"w": self.weight})
 
     def step(self, share):
@@ -219,7 +218,7 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(tmp_p
     job, state = Job(recipes()["gto"], "cpu", 1.0, False), Toy()
     driver.weights_of(job).write_bytes(b"what ships")
     state.weight.copy_(torch.tensor([[1.0, 0.003], [0.5, 0.25], [0.0, 0.0]]))
-    whole, seen = state.weight.clone(), list[torch.Tensor]()
+    whole, seen = state.weight.clone(), []
 
     def measure():
         seen.append(state.weight.clone())

@@ -29,11 +29,11 @@ class Counting:
         return self.model.base_model(**asked)
 
 
-def store(folder: Path | None, model: Counting | None = None) -> FeatureStore:
+def store(folder, model=None):
     return FeatureStore(model or Counting(), dialogues(), MARKERS, TAPS, folder)
 
 
-def truth(model: Counting, found: FeatureStore, number: int) -> torch.Tensor:
+def truth(model, found, number):
     """[token, tap, hidden] of a plain pass over one dialogue alone."""
     with torch.no_grad():
         passed = model.model(torch.from_numpy(found.ids(number))[None], output_hidden_states=True)

@@ -13,9 +13,8 @@ import torch
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.training import driver, registry
-from specviz.training.driver import TrainState
 from specviz.training.registry import recipes as known_recipes
-from tests.support.training.stand_ins import WORLDS, Patch, begun, stand_in
+from tests.support.training.stand_ins import WORLDS, begun, stand_in
 
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")
 UPDATES, LAST = 12, 50
@@ -37,7 +36,7 @@ FIGURES = {
 """What a card must tell."""
 
 
-def first_losses(name: str, folder: Path, patch: Patch) -> list[float]:
+def first_losses(name, folder, patch):
     """The losses of the first updates, as if the time ran evenly."""
     state = begun(name, folder, patch)
     return [state.update(update / LAST).loss for update in range(LAST if name in WHOLE else UPDATES)]
@@ -58,7 +57,7 @@ def test_the_first_updates_lose_what_they_lost(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "later"), STAGES)
 def test_a_whole_training_writes_weights_with_a_card_and_goes_on_where_it_stopped(name, later, tmp_path, monkeypatch, capsys):
     """Of one update, in the first stage or a ``later`` one."""
-    states, train = list[TrainState](), driver.train
+    states, train = [], driver.train
 
     def trained(state, checkpoint):
         states.append(state)
@@ -84,7 +83,7 @@ def test_a_whole_training_writes_weights_with_a_card_and_goes_on_where_it_stoppe
     assert tensors.keys() == again.keys() and all(torch.equal(value, again[key]) for key, value in tensors.items())
 
 
-def write_down(folder: Path, names: list[str]) -> None:
+def write_down(folder, names):
     """Write the losses of these recipes down as they are now, on one thread."""
     torch.set_num_threads(1)
     losses = json.loads(WRITTEN_DOWN.read_text("utf-8"))

@@ -42,7 +42,7 @@ def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_i
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle3", "falcon", "medusa", "small_draft", "gto", "masked_lm", "owl"])
 def test_nobody_learns_from_a_dialogue_that_is_kept_out(name, tmp_path, monkeypatch):
-    state, asked, of = begun(name, tmp_path, monkeypatch), set[int](), data.Dialogues.of
+    state, asked, of = begun(name, tmp_path, monkeypatch), set(), data.Dialogues.of
 
     def noted(self, number):
         asked.add(number)

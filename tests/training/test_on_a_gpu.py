@@ -30,7 +30,7 @@ def tiny_world(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(name, tiny_world, monkeypatch):
-    joined: list[int] = []
+    joined = []
     one_pass = feature.joined
     monkeypatch.setattr(feature, "joined", lambda several: (joined.append(len(several)), one_pass(several))[1])
     registry.train(name, "cuda", 1e-12)

@@ -10,7 +10,7 @@ import pytest
 from specviz import prompts
 from specviz.training.data import KnownTexts, Reserved
 from specviz.training.families.scenes import compose, snap
-from specviz.training.families.scenes_words import LESSONS, MIXED, READING, Exchange, Speaker, drill, exchanges
+from specviz.training.families.scenes_words import LESSONS, MIXED, READING, Speaker, drill, exchanges
 from specviz.training.phrases import (
     ASKED,
     DOMAINS,
@@ -26,7 +26,7 @@ ORDER, FOLLOWING, TEXTS, WORDS = (phrases("turns")[name] for name in ("order", "
 ALL_REPORTED = prompts.reserved()
 
 
-def writer(seed: int, held_out: bool = False, passage: str | None = None) -> Writer:
+def writer(seed, held_out=False, passage=None):
     return Writer(random.Random(seed), held_out, lambda: passage)
 
 
@@ -73,7 +73,7 @@ def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed():
     assert not known.has_answer([4], [5, 6, 7]) and not known.has_answer([4], [5, 6, 7]), "short answers are often alike"
 
 
-def digest(*parts: object) -> str:
+def digest(*parts):
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -98,7 +98,7 @@ def test_the_first_prompts_of_a_domain_are_those_that_its_arm_learned_from(domai
     assert domain in DOMAINS and digest(*domain_prompts(domain, 400, 3)) == same
 
 
-def said(one: Exchange) -> tuple[str, ...]:
+def said(one):
     return one.kind, one.question, one.answer, one.look, one.again
 
 

@@ -9,7 +9,6 @@ import secrets
 import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import httpx
@@ -65,7 +64,7 @@ FOREIGN = (
 )
 
 
-def client(state: AppState) -> TestClient:
+def client(state):
     return TestClient(access.Gate(PlainTextResponse("here"), lambda: state.settings, state.expose))
 
 
@@ -111,8 +110,8 @@ class Busy:
     """An app that answers nobody until it may, and counts who is inside."""
 
     def __init__(self):
-        self.inside: list[str] = []
-        self.bodies: list[bytes] = []
+        self.inside = []
+        self.bodies = []
         self.free = asyncio.Event()
         self.turns = access.Turns(self, lambda scope: scope["client"][0])
 
@@ -249,7 +248,7 @@ def site(tmp_path):
     built.close()
 
 
-def whole(message: dict[str, Any]) -> int:
+def whole(message):
     """How many steps the trace has that a run ended with; it has to be one that ended by itself."""
     found = message["output"]["data"][0]
     trace = store.read(found if isinstance(found, bytes) else found.encode())
@@ -278,7 +277,7 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site, monkeypat
     events.close()
 
 
-DOORS: dict[str, dict[str, Any]] = {
+DOORS = {
     "component_server": {"data": [], "fn_name": "make_file", "component_id": 0, "session_hash": "new"},
     "run/predict": {"data": [], "fn_index": "halt", "session_hash": "new"},
     "run/halt": {"data": [], "fn_index": "halt", "session_hash": None},
@@ -292,7 +291,7 @@ def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration
     site, monkeypatch
 ):  # fmt: skip
     """There are some two hundred, which takes as long as all the rest of such a request twelve times."""
-    asked: list[str] = []
+    asked = []
 
     def count(block, *_):
         if site.built.blocks.get(block._id) is block:  # an event's own answers are few

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -12,11 +11,9 @@ from PIL import Image
 from specviz.trace import store
 from specviz.trace.schema import Trace
 from specviz.ui import browser_state
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import request_form
-from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.run_tab import TextTab, VisionTab
 from specviz.ui.widgets import examples
 from tests.support.fakes.ui import VISITOR, app, asked, changed
@@ -37,18 +34,18 @@ def tab(shared):
         return TextTab(shared)
 
 
-def arrived(tab: TextTab, handed: object) -> Updates:
+def arrived(tab, handed):
     """What the page opens with when its browser hands this over."""
     text = handed if isinstance(handed, str) else json.dumps(handed)
     return asyncio.run(RunTabs(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, []))
 
 
-def form(shared: AppState, **changes: str) -> list[str]:
+def form(shared, **changes):
     state = asked(shared, method="prompt_lookup", prompt="My own prompt.", **changes)
     return [str(getattr(state, name)) for name in TextTab.kept]
 
 
-def values(form_text: str) -> dict[str, Any]:
+def values(form_text):
     return dict(json.loads(form_text)["values"])
 
 
@@ -109,7 +106,7 @@ def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared, tab):
     assert draft.value == "smollm2-360m-instruct" and draft.visible
 
 
-def noise(side: int) -> bytes:
+def noise(side):
     out = io.BytesIO()
     Image.effect_noise((side, side), 90).convert("RGB").save(out, "PNG")
     return out.getvalue()

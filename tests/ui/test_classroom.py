@@ -24,7 +24,7 @@ ASK = Ask("", "How many?", ("=1+1", "one", "two"), 1)
 PHONE = "phone-0000000000"
 
 
-def ask(lesson: str, number: int) -> tuple[str, Ask | None]:
+def ask(lesson, number):
     if lesson != "lesson":
         raise BadInput("There is no such page.")
     return "A lesson", ASK if number else None

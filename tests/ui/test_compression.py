@@ -4,7 +4,6 @@ import gzip
 import http.client
 import json
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,7 +30,7 @@ def url(shared):
         yield found
 
 
-def answer(url: str, path: str = "/", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+def answer(url, path="/", **headers):
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
@@ -40,7 +39,7 @@ def answer(url: str, path: str = "/", **headers: str) -> tuple[http.client.HTTPR
     return response, body
 
 
-def components(page: bytes) -> dict[str, Any]:
+def components(page):
     """Properties of the page's components, by element id."""
     config = re.search(r"window\.gradio_config = (.*?);</script>", page.decode(), re.DOTALL)
     return {entry["props"].get("elem_id"): entry["props"] for entry in json.loads(config[1])["components"]}

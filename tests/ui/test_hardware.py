@@ -39,7 +39,7 @@ def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch):
 
 
 def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed():
-    looks: list[str] = []
+    looks = []
 
     def look(device):
         looks.append(device)
@@ -47,7 +47,7 @@ def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed():
 
     here = Hardware(Settings(device="cpu"), look)
     assert here.sentence() == here.sentence() == sentence(HARDWARE) and looks == ["cpu"]
-    took = deque[float]()
+    took = deque()
     space = Hardware(Settings(zero_gpu=True), look, took)
     assert space.sentence() == "Each run borrows a GPU for at most 60 s." and looks == ["cpu"]
     took.extend((9.0, 30.0, 12.4))

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import msgspec
@@ -13,11 +12,11 @@ from msgspec.structs import replace
 
 from specviz.errors import BadInput
 from specviz.trace import store
-from specviz.trace.schema import REJECTED, RESAMPLED, Note, Trace
+from specviz.trace.schema import REJECTED, RESAMPLED, Note
 from specviz.ui import lessons
-from specviz.ui.app_state import AppState, make
+from specviz.ui.app_state import make
 from specviz.ui.archive import Gallery
-from specviz.ui.lessons import Ask, Lesson, Page
+from specviz.ui.lessons import Lesson, Page
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import learn_tab
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
@@ -27,7 +26,7 @@ from tests.support.traces.samples import sample_trace
 EVERY_PAGE = [(name, number) for name, lesson in SHIPPED.items() for number in range(len(lesson.pages))]
 
 
-def view(shared: AppState, one: Lesson, number: int, guess: str | None = None, revealed: bool = False, *after: Lesson) -> Any:
+def view(shared, one, number, guess=None, revealed=False, *after):
     """What a page of the Learn tab shows; ``after`` are the lessons behind its own."""
     offered = learn_tab.playable(shared, {each.name: each for each in (one, *after)})
     with gr.Blocks(), gr.Tab() as opened:
@@ -39,7 +38,7 @@ def view(shared: AppState, one: Lesson, number: int, guess: str | None = None, r
     )
 
 
-def lesson(**page: object) -> Lesson:
+def lesson(**page):
     made = {"title": "Title", "about": "About", "method": "stand", "name": "test", "pages": [{"text": ["Step {step}."], **page}]}
     return msgspec.convert(made, Lesson)
 
@@ -70,7 +69,7 @@ def test_a_place_is_looked_for_behind_the_steps_that_were_shown():
     )
 
 
-def right(ask: Ask | None) -> str:
+def right(ask):
     return ask.choices[ask.answer]
 
 
@@ -145,7 +144,7 @@ def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path):
     assert not after.choices and "Answer" in after.verdict and whole == recording(tmp_path, one.trace)
 
 
-def recording(folder: Path, name: str) -> Trace:
+def recording(folder, name):
     return store.read(folder / "traces" / f"{name}.spectrace.jsonl")
 
 
@@ -196,7 +195,7 @@ def test_no_answer_stands_in_the_text_above_its_question(name):
             told += words(made.reveal)
 
 
-def words(text: str) -> str:
+def words(text):
     """Lower-case words without mark-up, so that texts can be searched."""
     return " " + " ".join(re.findall(r"[a-z0-9]+", re.sub(r"<[^>]+>", " ", text.lower()))) + " "
 

@@ -5,7 +5,6 @@ import inspect
 import subprocess
 import sys
 import threading
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -16,7 +15,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.paths import BASE as ROOT
 from specviz.trace import store
 from specviz.ui import api, page
-from specviz.ui.app_state import AppState, make
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import about_tab, request_form
 from tests.support.fakes.ui import FakeEngine, app
@@ -127,7 +126,7 @@ def test_opening_the_page_reads_only_the_steps_that_it_shows():
     assert {one.name for one in shown.values() if one} <= read and len(read) <= 4 < len(recordings)
 
 
-def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", target: Any = "", **more: Any) -> Any:
+def asked(shared, method="prompt_lookup", draft="", target="", **more):
     """The request that a call would make."""
     basics = {"temperature": more.pop("temperature", 0.0), "max_new_tokens": more.pop("max_new_tokens", 8)}
     common = {"seed": 0, "top_p": 1.0, "top_k": 0, "baseline": False, "raw": False}

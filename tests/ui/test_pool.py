@@ -3,12 +3,9 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import urlencode
 
-import gradio as gr
 import httpx
 import pytest
 from gradio.routes import App
@@ -17,26 +14,22 @@ from starlette.requests import Request
 from specviz.errors import BadInput
 from specviz.trace import store as traces
 from specviz.ui import archive, page, theme
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE, Pool
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import VISITOR, app
 from tests.support.traces.samples import lines, sample_trace
 
 
-def handler(built: gr.Blocks, name: str, place: int = 0) -> Any:
+def handler(built, name, place=0):
     """The ``place``-th event handler of this name on the page."""
     return [one.fn for one in built.fns.values() if one.fn is not None and one.fn.__name__ == name][place]
 
 
-def addressed(name: str) -> Any:
+def addressed(name):
     return SimpleNamespace(**{**vars(VISITOR), "query_params": {"trace": name}})
 
 
-Ask = Callable[[gr.Blocks, AppState, str], Coroutine[Any, Any, Any]]
-
-
-def saved(kind: str) -> Ask:
+def saved(kind):
     def ask(built, shared, name):
         files = downloads.Files(shared.archive, lambda scope: "here")
         query = urlencode({"run": name, "kind": kind}).encode()
@@ -45,21 +38,21 @@ def saved(kind: str) -> Ask:
     return ask
 
 
-def played(tab: int) -> Ask:
+def played(tab):
     return lambda built, shared, name: handler(built, "play_chosen", tab)(name, [], VISITOR)
 
 
-def uploaded(built: gr.Blocks, shared: AppState, name: str) -> Coroutine[Any, Any, Any]:
+def uploaded(built, shared, name):
     """The list of traces shows ``name`` again beside the file that is opened."""
     file = shared.settings.traces / "upload.spectrace.jsonl"
     file.write_text("\n".join(lines(sample_trace(4, seed=3))), encoding="utf-8")
     (button,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
     (take,) = (one.fn for one in built.fns.values() if (button._id, "upload") in one.targets)
-    taken: Coroutine[Any, Any, Any] = take(str(file), [], name, VISITOR)
+    taken = take(str(file), [], name, VISITOR)
     return taken
 
 
-KINDS: dict[str, Ask] = {
+KINDS = {
     **{f"saved as {kind}": saved(kind) for kind in theme.texts()["formats"]},
     **{f"played in tab {tab}": played(tab) for tab in range(3)},
     "shown from the list of traces": lambda built, shared, name: handler(built, "play")(name, VISITOR, [], [], []),
@@ -74,7 +67,7 @@ KINDS: dict[str, Ask] = {
 }
 
 
-def busy(shared: AppState, free: threading.Event) -> None:
+def busy(shared, free):
     """Give every worker of the pool something to do until ``free`` is set."""
     for _ in range(archive.WORKERS):
         shared.archive.pool.submit(lambda: free.wait(30))
@@ -92,7 +85,7 @@ def test_a_kept_run_is_read_in_the_pool_alone(kind, opened, monkeypatch):
     built, shared = opened
     name = MINE + shared.archive.store.new(lines(sample_trace(4, method="prompt_lookup")))
     shared.archive.shared.keep(name.removeprefix(MINE), "a")  # an address may name it only then
-    where = set[str]()
+    where = set()
 
     def noted(plain):
         return lambda *given, **more: (where.add(threading.current_thread().name), plain(*given, **more))[1]

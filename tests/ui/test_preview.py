@@ -26,7 +26,7 @@ def url(shared):
     built.close()
 
 
-def described(url: str, query: str = "", **headers: str) -> dict[str, str]:
+def described(url, query="", **headers):
     """The tags of a page, each of which must be there once."""
     text = httpx.get(f"{url}{query}", headers=headers).text
     found = META.findall(text)

@@ -3,28 +3,21 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from specviz.errors import BadInput
 from specviz.trace.store import TraceStore
 from specviz.ui import page, shared_runs
 from specviz.ui.access import EVENT, kind
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import MINE
 from specviz.ui.shared_runs import DAY, SharedRuns
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import VISITOR, app
 from tests.support.traces.samples import lines, sample_trace
-
-Share = Callable[[str], Response]
 
 
 @pytest.fixture
@@ -39,15 +32,15 @@ def share(shared):
     return lambda name: client.post("/specviz/share", params={"run": name})
 
 
-def stored(shared: AppState, steps: int = 4, seed: int = 0, ended: bool = True) -> str:
+def stored(shared, steps=4, seed=0, ended=True):
     return MINE + shared.archive.store.new(lines(sample_trace(steps, seed, ended=ended)), checked=True)
 
 
-def kept(shared: AppState) -> list[Path]:
+def kept(shared):
     return sorted(shared.archive.shared.folder.glob("*"))
 
 
-def forget(shared: AppState, name: str) -> None:
+def forget(shared, name):
     """As after a restart of the app."""
     shared.archive.store.drop(name.removeprefix(MINE))
 
@@ -151,7 +144,7 @@ def test_a_link_shows_its_run_with_a_date_and_one_that_is_over_says_so(shared, s
     until = share(name).text
     forget(shared, name)
     built = page.build(shared)
-    tabs: Any = next(handler.fn.__self__ for handler in built.fns.values() if getattr(handler.fn, "__name__", "") == "arrive")
+    tabs = next(handler.fn.__self__ for handler in built.fns.values() if getattr(handler.fn, "__name__", "") == "arrive")
 
     def opened():
         visit = SimpleNamespace(**{**vars(VISITOR), "query_params": {"trace": name}})

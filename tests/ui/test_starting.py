@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +20,7 @@ def uploads(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "models"))
 
 
-def started(**environment: str) -> settings.Settings:
+def started(**environment):
     return settings.check(settings.read(environment))
 
 
@@ -119,7 +118,7 @@ def test_an_argument_is_refused_and_the_variable_named():
 
 
 def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch):
-    seen: list[tuple[float, int]] = []
+    seen = []
     page = SimpleNamespace(
         launch=lambda **options: seen.append((sys.getswitchinterval(), gc.get_threshold()[2])), block_thread=lambda: None
     )
@@ -149,7 +148,7 @@ app.demo.close()
 """
 
 
-def on_a_space(stub: Path, **environment: str) -> str:
+def on_a_space(stub, **environment):
     """What a start prints. A minute is what a Space should need at most."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SPACE", "SPECVIZ_", "GRADIO_", "PORT"))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ if how == "wait":
 """
 
 
-def started(base: Path, how: str) -> tuple[subprocess.Popen[str], Path]:
+def started(base, how):
     """A process that has claimed its folder, which is private and named in its environment."""
     environment = os.environ | {"GRADIO_TEMP_DIR": str(base)}
     process = subprocess.Popen(
@@ -76,7 +75,7 @@ def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path):
 def test_a_running_app_sweeps_its_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(before_gradio.VARIABLE, str(tmp_path))
     monkeypatch.setattr(before_gradio, "EVERY", 0.01)
-    swept = list[Any]()
+    swept = []
     monkeypatch.setattr(before_gradio, "sweep", lambda *given: swept.append(given))
 
     async def live():

@@ -17,7 +17,7 @@ from tests.support.fakes.ui import app
 from tests.support.traces.samples import dump, sample_trace
 
 
-def reader_of(store: TraceStore, pool: Pool | None = None, seconds: float = archive.SECONDS) -> Archive:
+def reader_of(store, pool=None, seconds=archive.SECONDS):
     return Archive(Gallery(Path("nowhere")), store, pool or Pool(), seconds)
 
 
@@ -43,12 +43,12 @@ class Gate:
         monkeypatch.setattr(archive.traces, "rewritten", rewritten)
 
 
-def files(folder: Path, count: int) -> list[Path]:
+def files(folder, count):
     """Trace files that differ."""
     return [dump(folder / f"{seed}.spectrace.jsonl", sample_trace(2, seed=seed)) for seed in range(count)]
 
 
-async def all_of(reader: Archive, paths: list[Path], gate: Gate | None = None) -> list[str | BaseException]:
+async def all_of(reader, paths, gate=None):
     """What each of them comes to when all are brought at once."""
     asked = [asyncio.ensure_future(reader.open(path)) for path in paths]
     if gate is not None:

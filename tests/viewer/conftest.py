@@ -1,7 +1,6 @@
 """Running the viewer's script under node, without a browser."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ def node(tmp_path_factory):
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed; it runs the viewer's script outside a browser")
-    path: Path = tmp_path_factory.mktemp("viewer") / "viewer.js"
+    path = tmp_path_factory.mktemp("viewer") / "viewer.js"
     path.write_text(bundle.script() + bundle.script("play") + bundle.script("field") + bundle.script("story"), encoding="utf-8")
     running = Node(program, path)
     yield running.evaluate

@@ -1,14 +1,12 @@
 """All methods on one clock: the order of the lanes, what is in sight, and where two runs draft from the same text."""
 
-from typing import Any
-
 import pytest
 
 LANES = 'const lanes = modules["field/lanes"]; const runs = given.map(lanes.prepare);'
 MS = 1_000_000
 
 
-def run(title: str, *steps: tuple[int, str], plain: int = 0, **more: Any) -> dict[str, Any]:
+def run(title, *steps, plain=0, **more):
     """A run whose steps take so many ms and write the tokens of a text; the last token of each is the target's own."""
     made = [[ms * MS, len(text.split()) - 1, text.split()] for ms, text in steps]
     return {

@@ -21,7 +21,7 @@ const trace = taken.trace;
 """
 
 
-def told(method: str) -> dict[str, object]:
+def told(method):
     return {"text": "".join(line + "\n" for line in store.lines(image_trace(method)))}
 
 

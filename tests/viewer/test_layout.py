@@ -1,7 +1,5 @@
 """Where the tree's nodes go: nothing overlaps, big trees shrink, then collapse, long chains turn at the row's end."""
 
-from typing import Any
-
 import pytest
 
 from tests.support.viewer import cases
@@ -122,7 +120,7 @@ def test_every_drawn_node_hangs_from_a_drawn_parent(node):
         assert path.startswith("M") and "NaN" not in path
 
 
-def pruned(many: int, kept: int = 30) -> dict[str, Any]:
+def pruned(many, kept=30):
     """A bushy step of which ``many`` leaves were pruned before the pass."""
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " yes", "accepted", 0.6, 0.8)]
     nodes += [cases.node(0, f" no{at}", "rejected", 0.1, 0.01) for at in range(4)]

@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[1]
 FILES = {path.relative_to(bundle.HERE).with_suffix("").as_posix(): path for path in bundle.SOURCES}
 
 
-def sources() -> dict[str, str]:
+def sources():
     texts = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
     return bundle._made() | texts
 
@@ -90,7 +90,7 @@ def test_every_module_is_reached_and_every_export_used():
             )
 
 
-def _used(name: str, export: str, parsed: list[modules.Module]) -> bool:
+def _used(name, export, parsed):
     for one in parsed:
         for line in one.imports:
             if line.module != name:

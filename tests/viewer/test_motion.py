@@ -2,13 +2,11 @@
 
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specviz.trace import store
 from tests.support.viewer import cases
-from tests.support.viewer.node import Evaluate
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +28,7 @@ const told = (raw) => {
 TELL = READ + "return told(given);"
 
 
-def told(node: Evaluate, step: dict[str, Any]) -> dict[str, Any]:
+def told(node, step):
     return node(TELL, step)
 
 
@@ -53,7 +51,7 @@ def test_phases_follow_each_other_without_a_gap_and_say_what_is_shown(node):
 @pytest.mark.parametrize("make", [cases.bushy, cases.chain])
 def test_no_node_has_its_verdict_before_it_falls(node, make):
     step = told(node, make(0))
-    fallen: set[int] = set()
+    fallen = set()
     for moment in step["moments"]:
         if moment["phase"] == "judge":
             fallen.add(moment["node"])

@@ -3,7 +3,6 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import to_builtins
@@ -11,11 +10,10 @@ from msgspec import to_builtins
 from specviz.viewer import bundle
 from tests.support.traces.length_curves import MADE_UP
 from tests.support.traces.recordings import noted
-from tests.support.viewer.node import Evaluate
 from tests.support.viewer.panes import JUNK, PAGE, drawn, step
 
 WRITTEN = json.loads((Path(__file__).parent / "notes.json").read_text(encoding="utf-8"))
-NOTES: dict[str, dict[str, Any]] = WRITTEN["notes"]
+NOTES = WRITTEN["notes"]
 """A note of each kind; ``said`` lists what a panel says of one, at a moment and after a change."""
 
 MOMENT = """
@@ -104,12 +102,12 @@ return [said(pane), all(pane).filter((one) => one.tag === "path").map((one) => o
 """
 
 
-def over_time(node: Evaluate, at: int, *samples: list[Any]) -> Any:
+def over_time(node, at, *samples):
     steps = [step(COUNTERS, {"samples": one}) | {"index": place, "seq": place + 1} for place, one in enumerate(samples)]
     return node(PAGE.replace("noteRegistry.draw(pane, stage);", "") + OVER_TIME, {"step": steps[0], "steps": steps, "at": at})
 
 
-def sample(ms: float, drafts: int, *accepted: int) -> dict[str, Any]:
+def sample(ms, drafts, *accepted):
     return {"ms": ms, "drafts": drafts, "accepted": list(accepted)}
 
 

@@ -1,7 +1,6 @@
 """The Play tab's arithmetic against the engine's own: accept rules, enumerated distributions, costs and speed-ups."""
 
 import re
-from typing import Any
 
 import numpy
 import pytest
@@ -26,7 +25,7 @@ RANDOM = numpy.random.default_rng(7)
 CHANCE, BILL = 'const chance = modules["play/chance"];', 'const bill = modules["play/bill"];'
 
 
-def laws(tokens: int = 6, zeros: int = 0) -> numpy.ndarray:
+def laws(tokens=6, zeros=0):
     """A random distribution, from flat to sharp, in which so many tokens have no mass."""
     mass = numpy.exp(RANDOM.normal(size=tokens) * RANDOM.uniform(0.2, 2.5))
     mass[RANDOM.permutation(tokens)[:zeros]] = 0
@@ -36,7 +35,7 @@ def laws(tokens: int = 6, zeros: int = 0) -> numpy.ndarray:
 PAIRS = [(laws(zeros=p % 3), laws(zeros=p % 4)) for p in range(24)]
 
 
-def listed(*pair: numpy.ndarray) -> list[list[float]]:
+def listed(*pair):
     return [one.tolist() for one in pair]
 
 
@@ -104,7 +103,7 @@ class Unlucky:
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, 5.0])
 def test_look_alikes_are_pooled_as_the_engine_pools_them(node, monkeypatch, factor):
-    caught: list[Any] = []
+    caught = []
     monkeypatch.setattr(relaxed, "draw", lambda distribution, *_: caught.append(distribution) or 0)
     places = [0, 0.18, 0.4, 0.56, 0.82, 1]
     near = nearest_codes(torch.tensor(places)[:, None])

@@ -3,13 +3,12 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specviz.figures.draft_tree import draft_tree
 from specviz.trace import store, wire
-from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
+from specviz.trace.schema import MAX_PRUNED, PRUNED
 from tests.support.viewer import cases
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
@@ -26,9 +25,9 @@ return given.map((raw) => {
 
 
 @cache
-def pruning() -> dict[str, Step]:
+def pruning():
     """Of each recording that prunes, the step that pruned most."""
-    found: dict[str, Step] = {}
+    found = {}
     for path in sorted(TRACES.glob("*.gz")):
         steps = [step for step in store.read(path).steps if any(node.status == PRUNED for node in step.nodes)]
         if steps:
@@ -54,7 +53,7 @@ def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(nod
 def test_an_old_record_full_to_the_limit_says_that_there_may_be_more(node, many, said):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7)]
     nodes += [cases.node(0, f" c{at}", "pruned", 0.01) for at in range(many)]
-    step: dict[str, Any] = cases.step(0, nodes, [1], [1, 9, " end", 0.5, "target"])
+    step = cases.step(0, nodes, [1], [1, 9, " end", 0.5, "target"])
     _, folded, left, phase = node(SAID, [step])[0]
     sent = said.replace(str(many), str(many + 1))
     assert (folded, left, phase) == (f"{said} pruned", "", f"Pruning: 1 of {sent} are sent to the target")

@@ -1,7 +1,5 @@
 """The lanes of a race: when each side has which token, what is known of its text, who wins and by how much."""
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -18,13 +16,13 @@ const lanes = lineUp(given.texts.map(read));
 """
 
 
-def text(baseline: dict[str, Any] | None, *, steps: int = 2, **run: Any) -> str:
+def text(baseline, *, steps=2, **run):
     """``steps`` steps of three kept tokens and a bonus, 48 ms each, against a ``baseline``."""
     made = [{**cases.chain(at, 3, 3), "seq": at + 1, "index": at} for at in range(steps)]
     return cases.text([cases.run(**run), *made, cases.end(steps + 1, baseline=baseline)])
 
 
-def timed(*ms: int, **more: Any) -> dict[str, Any]:
+def timed(*ms, **more):
     return {"token_ns": [one * MS for one in ms], "prefill_ns": 1, "equal": True, "first_divergence": None, **more}
 
 

@@ -12,19 +12,18 @@ from msgspec.structs import replace
 
 from specviz.errors import BadInput
 from specviz.trace import store
-from specviz.trace.schema import Trace
 from specviz.viewer import pair, replay
 from tests.support.traces.made import hostile
 from tests.support.traces.samples import sample_trace
 from tests.support.viewer import cases
 
 
-def embedded(page: str) -> str:
+def embedded(page):
     found = re.search(r'<script type="application/json" id="specviz-trace">(.*?)</script>', page, re.DOTALL)
     return found[1]
 
 
-def objects(text: str) -> list[object]:
+def objects(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -89,7 +88,7 @@ class Tags(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.found = []
         self.feed(text)
         self.close()
 
@@ -97,7 +96,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def framed(html: str) -> tuple[dict[str, str | None], str]:
+def framed(html):
     """The attributes of the one element in ``html``, an iframe, and the page in it."""
     ((tag, attributes),) = Tags(html).found
     page = attributes.pop("srcdoc")
@@ -137,7 +136,7 @@ def test_what_a_trace_says_never_leaves_its_frame():
     assert page.lower().count("</script") == 2
 
 
-def titled(title: str, count: int = 6) -> Trace:
+def titled(title, count=6):
     trace = sample_trace(count)
     return replace(trace, run=replace(trace.run, title=title))
 

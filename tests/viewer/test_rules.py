@@ -5,7 +5,6 @@ import pytest
 from specviz.trace import schema
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import EXPLAIN
-from tests.support.viewer.node import Evaluate
 
 NODES = [
     cases.node(-1, " root", "root"), cases.node(0, " no", "rejected", 0.5, 0.1, 0.2, 0.7),
@@ -16,7 +15,7 @@ NODES = [
 ]  # fmt: skip
 
 
-def explain(node: Evaluate, rule: str, source: str = "residual") -> list[str]:
+def explain(node, rule, source="residual"):
     step = cases.step(0, NODES, [2], [2, 9, " own", 0.4, source], rule=rule)
     return node(EXPLAIN, {"step": step})
 

@@ -1,7 +1,6 @@
 """What can be seen: every recorded tree whole in its frame, marks on pictures of any colour, the node that is explained."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ const { trace } = taken;
 """
 
 
-def text(path: Path) -> str:
+def text(path):
     return "".join(line + "\n" for line in store.lines(store.read(path)))
 
 
@@ -77,25 +76,25 @@ DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
 PICTURES = ["#e69f00", "#fcd34d", "#0072b2", "#ffffff", "#000000", "#d92d20", "#888888"]
 
 
-def linear(colour: str) -> tuple[float, ...]:
+def linear(colour):
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     return tuple(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
 
 
-def seen(colour: str, blind: bool) -> tuple[float, ...]:
+def seen(colour, blind):
     red, green, blue = linear(colour)
     rows = DEUTERANOPIA if blind else ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     return tuple(min(1.0, max(0.0, row[0] * red + row[1] * green + row[2] * blue)) for row in rows)
 
 
-def contrast(one: str, other: str, blind: bool) -> float:
+def contrast(one, other, blind):
     low, high = sorted(
         0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in (seen(one, blind), seen(other, blind))
     )
     return (high + 0.05) / (low + 0.05)
 
 
-def darkened(colour: str) -> str:
+def darkened(colour):
     """As the style sheet mixes a verdict's colour with black."""
     sheet = (bundle.HERE / "stage/picture.css").read_text(encoding="utf-8")
     (share,) = set(re.findall(r"color-mix\(in srgb, var\(--sv-[a-z]+\) (\d+)%, black\)", sheet))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from specviz.figures.explain import explain
 from specviz.trace import metrics, store
-from specviz.trace.schema import Baseline, Divergence, Trace
+from specviz.trace.schema import Baseline, Divergence
 from specviz.ui import lessons
 from specviz.ui.widgets import panels
 from tests.support.traces.samples import lines, sample_trace
@@ -38,11 +38,11 @@ return given.map((text) => {
 
 
 @cache
-def recordings() -> dict[str, Trace]:
+def recordings():
     return {path.name.split(".")[0]: store.read(path) for path in sorted(TRACES.glob("*.gz"))}
 
 
-def against(ms: float, tokens: int, **run: object) -> Trace:
+def against(ms, tokens, **run):
     """A run of 16 steps against ``tokens`` baseline tokens, each ``ms`` times as long as one of the run's own."""
     trace = sample_trace(16)
     written = sum(len(step.emitted) for step in trace.steps)

@@ -2,13 +2,11 @@
 
 import copy
 import json
-from typing import Any
 
 import pytest
 
 from specviz.trace import store
 from tests.support.traces.recordings import beginning, told
-from tests.support.viewer.node import Evaluate
 from tests.support.viewer.panes import PAGE
 
 SHOW = (
@@ -29,23 +27,23 @@ const classes = all(pane).map((one) => one.attributes.class || "");
 ASK = "return [said(pane), classes, all(pane).map((one) => one.attributes.href).filter(Boolean)];"
 
 
-def lines_of(method: str) -> list[str]:
+def lines_of(method):
     return store.lines(beginning(method, 5))
 
 
 def drawn(
-    node: Evaluate,
-    kind: str,
-    method: str = "dream",
-    index: int = 0,
-    at: int | None = None,
-    lines: list[str] | None = None,
-) -> Any:
+    node,
+    kind,
+    method="dream",
+    index=0,
+    at=None,
+    lines=None,
+):
     given = {"lines": lines or lines_of(method), "index": index, "kind": kind, "node": at}
     return node(SHOW + ASK, given)
 
 
-def damaged(kind: str, index: int, **data: Any) -> list[str]:
+def damaged(kind, index, **data):
     lines = lines_of("dream")
     step = json.loads(lines[1 + index])
     for note in step["notes"]:

@@ -7,14 +7,14 @@ from specviz.bench.calibrate.depth import GrownPosition, TreeCollector, position
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic
 from specviz.engine.interfaces import Composition, SingleDrafter
-from tests.support.tiny.text import Decoded, decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM
 
 DEEPEST, WIDTH, BUDGET = 4, 5, 90
 
 
-def run(builder: object, warp: object) -> Decoded:
+def run(builder, warp):
     target = tiny_target()
     drafter = FeatureDrafter(tiny_net(target.model, True, 40).runtime())
     return decode(target, Composition(SingleDrafter(drafter, builder), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)

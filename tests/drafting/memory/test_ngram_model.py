@@ -13,7 +13,7 @@ from specviz.training.families.ngrams import count_ngrams
 IDS = np.array([3, 5, 8, 9, 20])
 
 
-def text(seed: int = 0, length: int = 400) -> np.ndarray:
+def text(seed=0, length=400):
     """Tokens of a few words, some of which are not in the vocabulary."""
     generator = np.random.default_rng(seed)
     found = [3, 5]

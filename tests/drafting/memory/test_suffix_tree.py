@@ -1,7 +1,6 @@
 """The counting suffix tree knows of every run of tokens exactly what a naive count of substrings knows."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +16,9 @@ TEXT = RUNS.map(lambda runs: [token for run in runs for token in run])
 DEPTHS = st.sampled_from([1, 2, 3, 5, 9, 64])
 
 
-def counted(texts: Sequence[Sequence[int]], depth: int) -> Counter[tuple[int, ...]]:
+def counted(texts, depth):
     """How often every run of at most ``depth`` tokens occurs."""
-    found: Counter[tuple[int, ...]] = Counter()
+    found = Counter()
     for text in texts:
         for start in range(len(text)):
             found.update(tuple(text[start:end]) for end in range(start + 1, min(start + depth, len(text)) + 1))
@@ -40,7 +39,7 @@ class Naive:
 
     def __init__(self, texts, depth, rule):
         self.counts, self.rule, self.depth = counted(texts, depth), rule, depth
-        self.last: dict[tuple[int, ...], int] = {}
+        self.last = {}
         base = 0
         for text in texts:
             for start in range(len(text)):
@@ -56,7 +55,7 @@ class Naive:
 
     def drafts(self, text):
         """(score, match length, drafted runs with their probabilities) of the best match length."""
-        best: tuple[float, int, list[tuple[tuple[int, ...], float]]] = (0.0, 0, [])
+        best = (0.0, 0, [])
         for length in range(1, min(len(text) - 1, self.depth) + 1):
             run = tuple(text[-length:])
             if run not in self.counts:
@@ -80,8 +79,8 @@ class Naive:
         return found
 
     def tree(self, run, limit):
-        found: list[tuple[tuple[int, ...], float]] = []
-        waiting: list[tuple[float, int, tuple[int, ...]]] = []
+        found = []
+        waiting = []
 
         def offer(below, probability):
             for token, share in self.following((*run, *below)):
@@ -89,7 +88,7 @@ class Naive:
                     waiting.append((probability * share, len(met), (*below, token)))
                     met.append(token)
 
-        met: list[int] = []
+        met = []
         offer((), 1.0)
         while waiting and len(found) < limit:
             probability, place, below = max(waiting, key=lambda one: (one[0], -one[1]))
@@ -131,7 +130,7 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts, depth, rule):
         assert guess == best_guess(matches(tree, text), depth, rule, all_lengths=True)[0], "what is not tried cannot win"
         score, length, nodes = Naive(texts, depth, rule).drafts(text)
         assert guess.score == pytest.approx(score)
-        runs: list[tuple[int, ...]] = [()]
+        runs = [()]
         for token, parent in zip(guess.tokens, guess.parents, strict=True):
             runs.append((*runs[parent], token))
         assert runs[1:] == [run for run, _ in nodes]

@@ -1,7 +1,6 @@
 """The drafter with a gated cross-attention: shut it is two plain layers; open it reads earlier thoughts and no others."""
 
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.training.families.picture_drafters import PictureDialogueFeatures, unroll_cross
@@ -9,7 +8,7 @@ from specviz.training.families.picture_drafters import PictureDialogueFeatures, 
 HIDDEN, VOCAB, ROWS = 24, 40, 12
 
 
-def net(opened: float, seed: int = 0) -> CrossNet:
+def net(opened, seed=0):
     torch.manual_seed(seed)
     config = CrossConfig(VOCAB, HIDDEN, 3, 3, 8, 32, (0, 4), False, window=8)
     made = CrossNet(config, torch.randn(VOCAB, HIDDEN), torch.randn(VOCAB, HIDDEN)).double()
@@ -21,7 +20,7 @@ def net(opened: float, seed: int = 0) -> CrossNet:
     return made.requires_grad_(False)
 
 
-def inputs(seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(seed=1):
     torch.manual_seed(seed)
     positions = torch.tensor([0, 1, 5, 6, 9, *range(10, 10 + ROWS - 5)])  # gaps, as where visual tokens were dropped
     return torch.randn(ROWS, HIDDEN).double(), torch.randn(ROWS, HIDDEN).double(), positions

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.drafting.networks.eagle_head import EagleHead
 from specviz.training.families.feature import unroll
 from tests.support.referee.decoder_layer import below, decoder_layer, norm
 from tests.support.tiny.text import tiny_llama
@@ -13,7 +11,7 @@ from tests.support.worlds.feature import tiny_net
 TOKENS = torch.tensor([7, 3, 11, 3, 0, 40, 21, 8, 30])
 
 
-def plain_forward(net: EagleHead, features: Tensor) -> Tensor:
+def plain_forward(net, features):
     """The last output [hidden] of a text in which every input sees all before it; ``features`` [input, hidden] are fused."""
     config, part, embedded = net.config, dict(net.named_parameters()), net.embedding[TOKENS[1 : len(features) + 1]]
     layer, x, inputs = below(part, "layer."), features, None

@@ -8,12 +8,12 @@ from specviz.drafting.networks.lora import merge_lora
 from specviz.errors import ModelUnavailable
 
 
-def network() -> nn.Sequential:
+def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 6, bias=False), nn.Linear(6, 3))
 
 
-def factors() -> dict[str, torch.Tensor]:
+def factors():
     torch.manual_seed(1)
     return {"0.weight.tall": torch.randn(6, 2), "0.weight.wide": torch.randn(2, 4)}
 

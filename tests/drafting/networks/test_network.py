@@ -1,17 +1,12 @@
 """What every drafter's network has in common: its file gives it back, and another target or file is refused in a sentence."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.block_net import BlockConfig, BlockNet
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.eagle_head import EagleConfig, EagleHead
 from specviz.drafting.networks.masked_lm import MaskedLM
-from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
@@ -21,7 +16,7 @@ from specviz.errors import ModelUnavailable
 VOCAB, HIDDEN, KNOWN = 40, 16, 24
 SMALL = SmallConfig(VOCAB, HIDDEN, draft_vocab=KNOWN, width=8, layers=1, heads=2, inner=8, window=32)
 FEATURES = {"heads": 2, "kv_heads": 1, "head_size": 8, "inner": 8, "taps": (0, 2)}
-MAKERS: dict[str, Callable[[Tensor, Tensor, Tensor], Network]] = {
+MAKERS = {
     "feature": lambda e, h, ids: EagleHead(EagleConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),
     "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),
     "block": lambda e, h, ids: BlockNet(BlockConfig(VOCAB, HIDDEN, 2, 1, 8, 8, 2, draft_vocab=KNOWN, width=8), e, h, ids),
@@ -46,7 +41,7 @@ def made(request):
     return net, [embedding, head][SHARED.get(request.param, slice(2))]
 
 
-def load(net: Network, path: Path, shared: list[Tensor]) -> Network:
+def load(net, path, shared):
     return type(net).load(path, shared, torch.float32, torch.device("cpu"))
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.runtimes.language_model import SmallModel
@@ -12,11 +11,11 @@ from specviz.errors import ContextFull
 CONFIG = SmallConfig(vocab_size=50, hidden=24, draft_vocab=20, width=16, layers=6, heads=2, inner=32, window=64)
 
 
-def embedding() -> Tensor:
+def embedding():
     return torch.randn(50, 24, generator=torch.Generator().manual_seed(1))
 
 
-def small(config: SmallConfig = CONFIG) -> SmallLM:
+def small(config=CONFIG):
     torch.manual_seed(0)
     model = SmallLM(config, embedding(), torch.arange(0, 40, 2))
     for weight in model.parameters():
@@ -24,13 +23,13 @@ def small(config: SmallConfig = CONFIG) -> SmallLM:
     return model.requires_grad_(False).eval()
 
 
-def whole(model: SmallLM, ids: Tensor) -> Tensor:
+def whole(model, ids):
     """What training computes for all of ``ids`` at once, [token, draft]."""
     features = model.features(F.pad(ids[None, :-1], (1, 0)), ids[None])[0]
     return F.linear(features, model.head(), model.bias)
 
 
-def some_ids(count: int) -> Tensor:
+def some_ids(count):
     return torch.randint(0, 50, (count,), generator=torch.Generator().manual_seed(2))
 
 

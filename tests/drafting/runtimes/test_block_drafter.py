@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.engine.interfaces import TargetPass
 from tests.support.rounds import committed_round, context
@@ -12,7 +10,7 @@ from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
 
-def whole(network: BlockNet, tokens: list[int], features: Tensor) -> Tensor:
+def whole(network, tokens, features):
     """Training's forward over a committed text: its last k outputs, blocks laid so that the last one ends with the text.
 
     ``features`` [input, hidden] are those of inputs 0 …, ``tokens`` the tokens after each.
@@ -21,14 +19,14 @@ def whole(network: BlockNet, tokens: list[int], features: Tensor) -> Tensor:
     return found[0, -network.block :]
 
 
-def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
+def random_text(length, seed=0):
     """Tokens and features of a made-up text, float64."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 48, (length,), generator=generator).tolist()
     return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)
 
 
-def started(network: BlockNet, tokens: list[int], features: Tensor, fixed: bool = False) -> BlockDrafter:
+def started(network, tokens, features, fixed=False):
     """A drafter that begins with inputs 0 …: the text's first token has no input, so any will do."""
     drafter = BlockDrafter(network, fixed)
     drafter.begin(context([0, *tokens]), TargetPass(torch.empty(1, 48), {TAP: features}))
@@ -39,12 +37,12 @@ def committed(drafter, tokens, features):
     drafter.observe(committed_round(tokens, {TAP: features}))
 
 
-def level(tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
+def level(tokens, parents):
     return torch.tensor(tokens), torch.tensor(parents)
 
 
 @torch.inference_mode()
-def root(drafter: BlockDrafter) -> list[Tensor] | None:
+def root(drafter):
     """The logits [k, support] of the first block, below whichever token."""
     levels = drafter.levels(context([0]))
     if levels is None:
@@ -81,8 +79,8 @@ def test_how_many_tokens_each_round_committed_makes_no_difference(pieces, fixed)
 
 
 def follow(
-    network: BlockNet, tokens: list[int], features: Tensor, chain: list[int], block: int
-) -> list[Tensor]:  # fmt: skip
+    network, tokens, features, chain, block
+):  # fmt: skip
     """Training's forward along one branch: after every block its own features are what the next one reads."""
     found = [whole(network, tokens, features)]
     for start in range(0, len(chain), block):

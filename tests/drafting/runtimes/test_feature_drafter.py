@@ -1,6 +1,5 @@
 """The drafter on the target's features: every logit of every round is the network's own, whatever was accepted before."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -13,11 +12,9 @@ from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.retrieved import RootOnly
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Draft, Round, SingleDrafter, TargetPass, Verdict
-from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
-from specviz.targets.text import TextTarget
 from tests.support.rounds import context
-from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
+from tests.support.tiny.text import VOCAB, decode, tiny_target
 from tests.support.worlds.feature import tiny_net, wanted
 from tests.support.worlds.witness import Witness
 
@@ -50,7 +47,7 @@ class Scripted:
         return Draft(DraftTree.of(tokens, parents, context.device), calls=drafter.calls())
 
 
-def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | None = None) -> Decoded:
+def alone(target, prompt, budget, warp=None):
     from specviz.drafting.runtimes.null import NullDrafter
 
     return decode(target, Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), prompt, budget, warp)
@@ -99,7 +96,7 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
         shape = draft.tree.shape
         # The last of the deepest nodes within reach; for the shallow ones a leaf that was in no beam.
         node = next(node for node in reversed(range(len(shape))) if shape.depths[node] == right)
-        path: list[int] = []
+        path = []
         while node:
             path.insert(0, node)
             node = shape.parents[node]

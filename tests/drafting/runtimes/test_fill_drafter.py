@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.drafting.networks.block_fill import MARKOV, BlockFill
-from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
+from specviz.drafting.networks.block_fill import MARKOV
+from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.engine.interfaces import TargetPass
 from tests.support.rounds import committed_round, context
 from tests.support.tiny.networks import block_fill
@@ -22,14 +21,14 @@ def inference():
         yield
 
 
-def written(seed: int = 0) -> tuple[list[int], dict[int, Tensor]]:
+def written(seed=0):
     """Tokens of a made-up text and the target's hidden states, float64."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 48, (LENGTH,), generator=generator).tolist()
     return tokens, {tap: torch.randn(LENGTH, 32, generator=generator, dtype=torch.float64) for tap in TAPS}
 
 
-def begun(network: BlockFill, until: int, slots: int = 0, fixed: bool = False) -> FillDrafter:
+def begun(network, until, slots=0, fixed=False):
     """A drafter whose root is the text's token at ``until``."""
     tokens, states = written()
     drafter = FillDrafter(network.runtime(), slots, fixed)
@@ -45,11 +44,11 @@ def committed(drafter, start, count):
     drafter.observe(committed_round(tokens[start + 1 : start + 1 + count], hidden, tokens[start]))
 
 
-def levels_at(drafter: FillDrafter, root: int, room: int = 50) -> FillLevels:
+def levels_at(drafter, root, room=50):
     return drafter.levels(context(written()[0][: root + 1], room=room))
 
 
-def block_at(drafter: FillDrafter, root: int) -> Tensor:
+def block_at(drafter, root):
     """The logits [slot, support] of the block's marginals."""
     levels = levels_at(drafter, root)
     levels.ask()
@@ -107,7 +106,7 @@ def test_a_row_depends_on_the_tokens_above_it_alone(markov):
 
     def down(path, beside):
         """The logits below ``path``, in a tree with another branch ``beside`` it."""
-        levels, found = levels_at(begun(network, 8), 8), list[Tensor]()
+        levels, found = levels_at(begun(network, 8), 8), []
         levels.ask()
         parents = torch.zeros(2, dtype=torch.long)
         for ours, theirs in zip(path, beside, strict=True):

@@ -1,15 +1,13 @@
 """The drafter under guidance against two drafters, one on each prompt, whose logits are mixed by hand."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.guided_drafter import PADDING, GuidedDrafter
-from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
+from specviz.engine.interfaces import Draft, Round, TargetPass, Verdict
 from specviz.engine.tree import DraftTree
 from tests.support import rounds
 from tests.support.tiny.images import tiny_image, tiny_image_drafter
@@ -24,7 +22,7 @@ PARENTS = ([0, 0, 0], [2, 0, 0, 1], [3, 3, 1])
 context = partial(rounds.context, prompt=len(CONDITIONAL), room=9)
 
 
-def drafted(drafter: FeatureDrafter, ids: Sequence[int], features: Tensor, first: int) -> list[Tensor]:
+def drafted(drafter, ids, features, first):
     """Logits of every level of two rounds: one behind the prompt of ``first`` tokens and, three codes later, another.
     ``features`` [place, hidden] are the target's of ``ids``."""
     drafter.begin(context(ids[:first], 0), TargetPass(torch.empty(0), {2: features[: first - 1]}))
@@ -37,7 +35,7 @@ def drafted(drafter: FeatureDrafter, ids: Sequence[int], features: Tensor, first
 
 
 @torch.inference_mode()
-def grown(drafter: FeatureDrafter, here: Context) -> list[Tensor]:
+def grown(drafter, here):
     levels = drafter.levels(here)
     answers = [levels.ask()]
     for depth, parents in enumerate(PARENTS):

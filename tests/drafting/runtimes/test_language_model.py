@@ -3,7 +3,6 @@ ones."""
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.acceptance.exact import Rejection
 from specviz.drafting.levels import ChainLevels
@@ -21,7 +20,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 class Ledger:
     """A draft model that keeps the text it was given, and answers with logits that depend on all of it."""
 
-    support: Tensor | None = None
+    support = None
 
     def __init__(self, capacity):
         self.capacity, self.text, self.longest, self.closed = capacity, [], 0, False
@@ -50,7 +49,7 @@ class Checked(LanguageModelDrafter):
     asked = 0
 
     def levels(self, context):
-        inner, chain = super().levels(context), list[int]()
+        inner, chain = super().levels(context), []
 
         def after(token):
             chain.extend([] if token is None else token.tolist())
@@ -66,7 +65,7 @@ class Checked(LanguageModelDrafter):
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.9)], ids=["greedy", "warm"])
 @pytest.mark.parametrize("prompt", [[5], PROMPT])
 def test_the_draft_models_text_is_always_the_committed_text(warp, prompt):
-    opened: list[Ledger] = []
+    opened = []
 
     def open_model(capacity):
         opened.append(Ledger(capacity))
@@ -80,7 +79,7 @@ def test_the_draft_models_text_is_always_the_committed_text(warp, prompt):
 
 
 def test_after_full_acceptance_the_missing_token_is_fed():
-    fed: list[int] = []
+    fed = []
     target = tiny_target()
 
     class Counted(SessionModel):

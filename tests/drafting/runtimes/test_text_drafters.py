@@ -16,7 +16,7 @@ from tests.support import rounds
 context = partial(rounds.context, room=10_000)
 
 
-def as_published(ids: list[int], longest: int, copied: int) -> list[int]:
+def as_published(ids, longest, copied):
     """Prompt lookup as the reference does it: longest suffix, earliest occurrence, only with a full continuation."""
     for size in range(longest, 0, -1):
         for start in range(len(ids) - size + 1):

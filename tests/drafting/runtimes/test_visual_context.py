@@ -77,7 +77,7 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch):
 def test_a_language_model_drafts_from_the_words_alone():
     here = world()
     small = text_model(here.tiny.model)
-    fed: list[list[int]] = []
+    fed = []
 
     class Reading(SmallModel):
         def extend(self, ids):

@@ -3,22 +3,19 @@
 import itertools
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.best_first import SPARE, WIDTH, BestFirst, Depth, best_paths, ranked
-from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Warp
 from tests.support.rounds import context
 
 VOCAB, DEEPEST = 5, 4
 
 
-def logits(seed: int, depths: int = DEEPEST, vocab: int = VOCAB) -> Tensor:
+def logits(seed, depths=DEEPEST, vocab=VOCAB):
     return 2 * torch.randn(depths, vocab, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -33,15 +30,15 @@ class OneBlock(NullDrafter):
         return self.block
 
 
-def drafted(drafter: Any, size: Any, **given: Any) -> Draft:
+def drafted(drafter, size, **given):
     builder = BestFirst(drafter, size)
     builder.begin(context(), None)
     return builder.draft(context(**given))
 
 
-def texts(draft: Draft) -> list[tuple[int, ...]]:
+def texts(draft):
     """The tokens from the root down to each node below it."""
-    paths: list[tuple[int, ...]] = [()]
+    paths = [()]
     for parent, token in zip(draft.tree.shape.parents[1:], draft.tree.host_tokens[1:], strict=True):
         paths.append((*paths[parent], token))
     return paths[1:]
@@ -89,7 +86,7 @@ def test_a_warmer_run_makes_a_wider_tree():
 
 
 def test_the_policy_hears_what_the_runs_earlier_rounds_taught():
-    heard: list[list[float]] = []
+    heard = []
 
     def pays(probabilities, forwards):
         heard.append(probabilities)

@@ -44,7 +44,7 @@ def test_a_ladder_goes_on_with_the_best_and_keeps_the_runners_up_as_leaves():
     assert len(Ladder(8, 2).build(Chain(0.6), context([9, 0], room=2)).tree) == 1 + 2
 
 
-def retrieval(text: list[int], rule: LengthRule = LengthRule(), store: OutputStore | None = None) -> Retrieval:
+def retrieval(text, rule=LengthRule(), store=None):
     drafter = Retrieval(store, rule)
     drafter.begin(context(text), None)
     return drafter

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Pick, Proposal
+from specviz.engine.interfaces import Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.trace.schema import Note
@@ -23,7 +23,7 @@ class Told:
     def __init__(self, distribution, ids=None, silent_after=None):
         self._proposal = Proposal(distribution, None if ids is None else torch.tensor(ids))
         self._silent_after = silent_after
-        self.picks: list[Pick] = []
+        self.picks = []
 
     def rows(self, context, tokens, parents, nodes):
         return [None if tokens[node] == self._silent_after else self._proposal for node in nodes]
@@ -47,7 +47,7 @@ WIDE[[7, 11, 30, 2]] = LAW
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
 def test_siblings_are_drawn_without_replacement_by_their_distribution(told):
-    builder, found = Sampled(shape_from_counts([[2]])), Counter[tuple[int, ...]]()
+    builder, found = Sampled(shape_from_counts([[2]])), Counter()
     for number in range(ROUNDS):
         found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
     ids = sorted({token for pair in found for token in pair})
@@ -63,7 +63,7 @@ def test_siblings_are_drawn_without_replacement_by_their_distribution(told):
 
 @pytest.mark.slow
 def test_two_nodes_of_one_round_draw_independently():
-    builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
+    builder, found = Sampled(shape_from_counts([[1], [1]])), Counter()
     for number in range(ROUNDS):
         found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
     expected = {pair: ROUNDS * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}

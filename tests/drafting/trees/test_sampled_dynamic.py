@@ -21,7 +21,7 @@ from tests.support.worlds.fancy import Fancy, path_to, paths
 context = partial(rounds.context, [5, 1], warp=Warp(1.0))
 
 
-def pays(node: float, forward: float) -> SpeedupPolicy:
+def pays(node, forward):
     """Where a node more costs so much of a pass, and a forward so much."""
     return SpeedupPolicy.on(CostCurve((1, 101), (1.0, 1.0 + 100 * node)), forward=forward)
 
@@ -86,9 +86,9 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
 
 def best_first(
-    kept: list[tuple[float, int]], offers: list[float], level: int, limit: int, width: int, most: int,
-    policy: SpeedupPolicy | None,
-) -> tuple[int, bool]:  # fmt: skip
+    kept, offers, level, limit, width, most,
+    policy,
+):  # fmt: skip
     """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
     one at a time from a heap. ``kept`` are the values and depths of the tree so far."""
     decayed = torch.tensor(decay(width), dtype=torch.float64)

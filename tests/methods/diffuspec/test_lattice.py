@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.methods.diffuspec.lattice import Column, Gauge, columns, fence, search
+from specviz.methods.diffuspec.lattice import Gauge, columns, fence, search
 
-NOBODY: frozenset[int] = frozenset()
+NOBODY = frozenset()
 
 
 class Chain:
@@ -22,13 +22,13 @@ class Chain:
         return np.log(np.maximum(self.distribution[before[:, 1]][:, tokens], 1e-12))
 
 
-def markov(words: int, seed: int, sharp: float = 3.0) -> np.ndarray:
+def markov(words, seed, sharp=3.0):
     generator = np.random.default_rng(seed)
     distribution = np.exp(sharp * generator.standard_normal((words, words)))
     return distribution / distribution.sum(1, keepdims=True)
 
 
-def marginals(distribution: np.ndarray, start: int, places: int) -> np.ndarray:
+def marginals(distribution, start, places):
     """What an exact masked model says of ``places`` masks behind ``start``: powers of the chain's distribution."""
     row, found = np.eye(len(distribution))[start], []
     for _ in range(places):
@@ -37,13 +37,13 @@ def marginals(distribution: np.ndarray, start: int, places: int) -> np.ndarray:
     return np.stack(found)
 
 
-def as_columns(shares: np.ndarray, mass: float = 1.0, cap: int = 15, ends: frozenset[int] = NOBODY) -> list[Column]:
+def as_columns(shares, mass=1.0, cap=15, ends=NOBODY):
     return columns(
         torch.from_numpy(np.log(shares)), torch.arange(shares.shape[1]), mass, cap, torch.tensor(sorted(ends), dtype=torch.long)
     )
 
 
-def accepted(distribution: np.ndarray, start: int, path: tuple[int, ...]) -> float:
+def accepted(distribution, start, path):
     """Expected accepted length of a chain of point masses when the chain's own distribution judges it."""
     total, generator, before = 0.0, 1.0, start
     for token in path:
@@ -102,7 +102,7 @@ def test_beams_follow_the_last_two_tokens_they_took():
             seen.append(before.tolist())
             return super().log_probability(before, tokens)
 
-    seen: list[list[list[int]]] = []
+    seen = []
     distribution = markov(5, 3)
     found = search(as_columns(marginals(distribution, 1, 3)), Asked(distribution), [4, 1], 0.5, 2, NOBODY)
     assert seen[0] == [[4, 1]] and all(row[0] == 1 for row in seen[1])
@@ -147,7 +147,7 @@ OURS = (2, 6, 2)
 """The shipped bounds."""
 
 
-def lengths(rounds: list[tuple[int | None, int]], rule: tuple[int, int, int] = OURS) -> list[int]:
+def lengths(rounds, rule=OURS):
     """Lengths of rounds in which so much was drafted before an end (None: all of the block) and so much of it accepted."""
     gauge, found = Gauge(*rule), []
     for drafted, accepted in rounds:

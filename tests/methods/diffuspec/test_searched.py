@@ -1,14 +1,11 @@
 """The searching controller: where its lattice was cut, where its path ended, and which of the two its gauge goes by."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from specviz.engine.interfaces import Draft
 from specviz.methods.diffuspec.lattice import Gauge, Searched
 from tests.support.rounds import context
 
@@ -47,7 +44,7 @@ class Words:
         return np.tile(self.distribution[tokens], (len(before), 1))
 
 
-def drafted(distributions: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
+def drafted(distributions, end):
     """The controller after its first draft, which asked for four places, the draft and what it tells of itself."""
     made = Searched(Masks(distributions), Words(end), Gauge(2, 4, 2), frozenset({END}), mass=0.5)
     here = context([0, 1, 0])
@@ -57,7 +54,7 @@ def drafted(distributions: Sequence[Sequence[float]], end: float) -> tuple[Searc
     return made, draft, note.data
 
 
-def kept(made: Searched, accepted: int) -> tuple[float, float]:
+def kept(made, accepted):
     """Means of the gauge, doubled, after a round in which so many tokens were accepted."""
     verdict = SimpleNamespace(path=tuple(range(1, accepted + 1)))
     made.observe(SimpleNamespace(verdict=verdict, emitted=[0] * (accepted + 1)))

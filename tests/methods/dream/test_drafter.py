@@ -2,23 +2,22 @@
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
+from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_attended, text_part
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.rounds import context
-from tests.support.worlds.vision import World, cross_net, decoded, world
+from tests.support.worlds.vision import cross_net, decoded, world
 from tests.support.worlds.witness import Witness, drafting, hidden_states
 
 
-def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
+def drafter_of(here, net, share=0.5):
     drafter = CrossDrafter(CrossRuntime(net), here.layout, here.target, share)
     return drafter, drafter.reads
 
 
-def expected(net: CrossNet, words: Tensor, thoughts: Tensor, places: Tensor, drafted: list[int]) -> Tensor:
+def expected(net, words, thoughts, places, drafted):
     """Logits after ``drafted`` by the network's own whole pass; its output stands in for each thought of a drafted token."""
     thoughts = thoughts[:-1]
     for step in range(len(drafted) + 1):

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from specviz.methods.bandits import ExponentialWeights, UpperConfidence
-from specviz.methods.hedgespec import Chooser, Fixed, NormalHedge, normal_hedge
+from specviz.methods.hedgespec import Fixed, NormalHedge, normal_hedge
 
 ARMS = 5
 
@@ -68,7 +68,7 @@ def test_a_fixed_arm_learns_nothing():
     assert chooser.probabilities() == [0.0, 0.0, 1.0]
 
 
-def regret(chooser: Chooser, seed: int) -> float:
+def regret(chooser, seed):
     """A stream of rounds in which arm d is right with 0.8 in domain d and with 0.35 elsewhere, chains of 5. Regret is in
     expected tokens a round against always knowing the domain."""
     generator, lost = random.Random(seed), 0.0
@@ -92,7 +92,7 @@ def regret(chooser: Chooser, seed: int) -> float:
 
 @pytest.mark.slow
 def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch():
-    rows: dict[str, list[float]] = {}
+    rows = {}
     for seed in range(4):
         for name, chooser in (
             ("hedge", NormalHedge(ARMS, 0.98, 1.0)),

@@ -7,10 +7,8 @@ import pytest
 
 from specviz.methods.hedgespec.selection import DelayQueue, expected_length
 
-Distributions = np.ndarray
 
-
-def distributions(vocab: int, seed: int) -> tuple[Distributions, Distributions]:
+def distributions(vocab, seed):
     """Markov distributions of target and drafter, [token before, token]."""
     generator = np.random.default_rng(seed)
 
@@ -22,7 +20,7 @@ def distributions(vocab: int, seed: int) -> tuple[Distributions, Distributions]:
     return target, 0.5 * target + 0.5 * one()
 
 
-def truth(p: Distributions, q: Distributions, ahead: int) -> float:
+def truth(p, q, ahead):
     """Tokens that a round of ordinary speculative sampling emits in expectation: 1 + the probabilities that k drafts are kept."""
     weight, total = np.zeros(len(p)), 1.0
     weight[0] = 1.0
@@ -32,7 +30,7 @@ def truth(p: Distributions, q: Distributions, ahead: int) -> float:
     return total
 
 
-def shares(p: Distributions, q: Distributions, text: tuple[int, ...]) -> list[tuple[float, float]]:
+def shares(p, q, text):
     found, before = [], 0
     for token in text:
         found.append((float(np.minimum(p[before], q[before]).sum()), min(1.0, q[before, token] / p[before, token])))
@@ -40,7 +38,7 @@ def shares(p: Distributions, q: Distributions, text: tuple[int, ...]) -> list[tu
     return found
 
 
-def probability_of(p: Distributions, text: tuple[int, ...]) -> float:
+def probability_of(p, text):
     generator, before = 1.0, 0
     for token in text:
         generator *= p[before, token]

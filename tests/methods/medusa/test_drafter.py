@@ -1,7 +1,5 @@
 """Heads on the target's last hidden state: what they start as, what they read, and how they come back from a file."""
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 
@@ -20,11 +18,11 @@ TAP = 2  # of a target with two layers: its last hidden state, after the norm
 HIDDEN = 32
 
 
-def head() -> torch.Tensor:
+def head():
     return tiny_llama().get_output_embeddings().weight.detach()
 
 
-def network(heads: int = 3, seed: int = 5, draft_ids: torch.Tensor | None = None) -> ParallelNet:
+def network(heads=3, seed=5, draft_ids=None):
     torch.manual_seed(seed)
     net = ParallelNet(ParallelConfig(HIDDEN, heads, TAP), head(), draft_ids).double().requires_grad_(False)
     for value in net.parameters():
@@ -68,7 +66,7 @@ class Watching(ParallelDrafter):
 
     def __init__(self, net):
         super().__init__(net)
-        self.said: list[tuple[list[int], list[Sequence[int]]]] = []
+        self.said = []
 
 
 class Noted(Product):

@@ -20,15 +20,15 @@ FLAT = [0.28, 0.26, 0.24, 0.22]
 context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
-def scored(*distributions: list[float]) -> TargetPass:
+def scored(*distributions):
     return TargetPass(torch.tensor(distributions, dtype=torch.float64).log())
 
 
-def entropy(distribution: list[float]) -> float:
+def entropy(distribution):
     return -sum(p * math.log(p) for p in distribution)
 
 
-def tree(tokens: list[int], parents: list[int]) -> Draft:
+def tree(tokens, parents):
     return Draft(DraftTree.of([9, *tokens], [-1, *parents]))
 
 

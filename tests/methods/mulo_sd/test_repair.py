@@ -1,7 +1,5 @@
 """A block repaired on the device: what deciding wave by wave on the host gives, on every device, note for note."""
 
-from typing import Any
-
 import pytest
 from msgspec import to_builtins
 
@@ -9,12 +7,11 @@ from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
 from tests.support.emulated_cuda import emulated_cuda
-from tests.support.tiny.text import Decoded
 from tests.support.worlds.image import World
 
 TIERS = ("eager", "graph")
 WARPS = {"greedy": Warp(), "nucleus": Warp(1.1, top_p=0.9)}
-VALUES: dict[str, dict[str, Any]] = {
+VALUES = {
     "wide islands": {"tau": 0.3, "pool": 4},
     "lone islands": {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0},
     "stale": {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0, "cache": "stale"},
@@ -23,7 +20,7 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-def recorded(run: Decoded) -> list[dict[str, Any]]:
+def recorded(run):
     """All that a trace says of the steps but their times."""
     return [{**to_builtins(step), "time": None} for step in run.steps]
 
@@ -36,8 +33,8 @@ class NodeByNode(local_verification._Repair):
         self._context, self._last = context, len(draft.tree) - 1
 
     def run(self, islands):
-        self.fresh, self.stale, self.ran, last = set[int](), set[int](), 1, self._last
-        left, wave, drawn = [list(island) for island in islands], 0, dict[int, int]()
+        self.fresh, self.stale, self.ran, last = set(), set(), 1, self._last
+        left, wave, drawn = [list(island) for island in islands], 0, {}
         while left:
             wave += 1
             heads = [island.pop(0) for island in left]

@@ -1,7 +1,6 @@
 """The bar that a run sets for its memory: it follows what both halves brought, and learns from guesses nobody drafted."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,13 +13,13 @@ from specviz.trace.notes.drafts import SuffixNote
 from tests.support.rounds import context
 
 
-def guess(tokens: list[int], parents: list[int], shares: list[float]) -> Draft:
+def guess(tokens, parents, shares):
     tree = DraftTree.of([9, *tokens], [-1, *parents], torch.device("cpu"))
     return Draft(tree, confidence=[None, *shares])
 
 
-def finished(*emitted: int) -> Round:
-    nobody: Any = None
+def finished(*emitted):
+    nobody = None
     return Round(nobody, nobody, nobody, nobody, emitted)
 
 
@@ -77,9 +76,9 @@ def test_the_score_that_is_told_is_the_one_that_was_weighed(room, half, score):
     """Near the end only a part of a guess has room, and what was left out is not held against the network."""
     guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
     note = SuffixNote("context", 0, 1, 1, 6, 6.0, 0.0, True, {"context": 6.0}, (), (), 0).to_note()
-    memory: Any = SimpleNamespace(guess=lambda now: (guessed, (note,)))
-    nobody: Any = None
-    network: Any = SimpleNamespace(build=lambda drafter, now: guess([], [], []))
+    memory = SimpleNamespace(guess=lambda now: (guessed, (note,)))
+    nobody = None
+    network = SimpleNamespace(build=lambda drafter, now: guess([], [], []))
     told = HybridController(nobody, network, memory).draft(context([9], room=room)).notes[0]
     assert (told.data["half"], told.data["score"]) == (half, score)
     assert (half == "suffix") == (told.data["score"] >= told.data["threshold"])

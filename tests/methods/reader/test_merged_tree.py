@@ -1,7 +1,6 @@
 """A merged tree holds what each source proposes, once, and of all trees of its size the most expected tokens."""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -77,9 +76,9 @@ class Memories:
     def close(self): ...
 
 
-def paths(draft: Draft) -> dict[tuple[int, ...], int]:
+def paths(draft):
     """Drafted runs of tokens and their nodes."""
-    found: list[tuple[int, ...]] = []
+    found = []
     for token, parent in zip(draft.tree.host_tokens, draft.tree.shape.parents, strict=True):
         found.append((*found[parent], token) if parent >= 0 else ())
     return {run: node for node, run in enumerate(found)}
@@ -93,7 +92,7 @@ TREES = st.integers(1, 7).flatmap(
 )
 
 
-def distinct(tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+def distinct(tokens, parents):
     """The tree without siblings of the same token, as every drafter gives it; its root first."""
     kept, ups, place = [0], [-1], {0: 0}
     for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
@@ -124,7 +123,7 @@ def test_the_whole_merged_tree_is_the_union_of_its_sources(one, two, three):
         assert not run or set(note["sources"][node].split("+")) == said
 
 
-def closed(parents: Sequence[int], nodes: Sequence[int]) -> bool:
+def closed(parents, nodes):
     return all(parents[node] == 0 or parents[node] in nodes for node in nodes)
 
 

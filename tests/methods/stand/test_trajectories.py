@@ -1,25 +1,22 @@
 """Trajectories that teach a drafter before a run: decoded in one batch where rows can share a cache, else one by one."""
 
-from typing import Any
-
 import pytest
 
 from specviz.engine.stop import Stop
 from specviz.methods.stand import trajectories
-from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import prepare
 
 PROMPT = "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,"
 
 
-def ready(**parameters: Any) -> Prepared:
+def ready(**parameters):
     """STAND on the model that ships, as exact as it gets."""
     asked = Request("stand", PROMPT, max_new_tokens=5, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
     return prepare(asked, Memory())
 
 
-def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[list[tuple[int, ...]], list[str], str]:
+def texts(one, monkeypatch, **more):
     """What the trajectories wrote, what the one who waits heard, and the warning."""
     outcomes, heard = [], []
     plain = one.decoding

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.acceptance.exact import Rejection
-from specviz.engine.interfaces import Draft, Proposal, TargetPass, Verdict
+from specviz.engine.interfaces import Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.traversal.verification import NodeResidual, Traversal
@@ -23,20 +23,20 @@ TOKENS = [9, 1, 3, 0, 2, 2, 0]
 context = partial(rounds.context, [0, 1, 2], 5, warp=Warp(1.0))
 
 
-def scored(rows: int) -> TargetPass:
+def scored(rows):
     return TargetPass(P.log().expand(rows, -1))
 
 
-def tree(distribution: Proposal | None = DRAWN) -> Draft:
+def tree(distribution=DRAWN):
     shape = DraftTree.of(TOKENS, PARENTS)
     return Draft(shape, {} if distribution is None else dict.fromkeys(set(PARENTS[1:]), distribution))
 
 
-def verdicts(count: int = 300, distribution: Proposal | None = DRAWN) -> list[Verdict]:
+def verdicts(count=300, distribution=DRAWN):
     return [Traversal().judge(tree(distribution), scored(len(TOKENS)), context(seed=seed)) for seed in range(count)]
 
 
-def visits(verdict: Verdict) -> list[dict[str, object]]:
+def visits(verdict):
     return list(verdict.notes[0].data["visits"])
 
 

@@ -3,15 +3,11 @@
 The referees were run once, in an environment of their own: see ``tests/support/referee/block_fill.py``.
 """
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
-from specviz.drafting.networks.block_fill import BlockFill
-from specviz.drafting.runtimes.fill_drafter import FillDrafter, FillLevels
+from specviz.drafting.runtimes.fill_drafter import FillDrafter
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
@@ -30,7 +26,7 @@ def inference():
         yield
 
 
-def rounds(network: BlockFill) -> Iterator[FillLevels]:
+def rounds(network):
     """The levels of both rounds, in one run of a drafter."""
     drafter, done = FillDrafter(network.runtime()), 0
     tokens, taps = text().tolist(), network.config.taps
@@ -45,7 +41,7 @@ def rounds(network: BlockFill) -> Iterator[FillLevels]:
         yield levels
 
 
-def along(levels: FillLevels, anchor: int) -> Tensor:
+def along(levels, anchor):
     """The corrected logits [slot, support] along the true tokens."""
     given = [levels.ask()]
     for slot in range(1, levels.deepest):
@@ -61,7 +57,7 @@ def test_logits_of_both_rounds_are_those_of_the_package(tmp_path, name):
         given = along(levels, anchor)
         torch.testing.assert_close(levels.logits, LOGITS[f"{name}/marginal {number}"], rtol=0, atol=apart)
         if f"{name}/path {number}" in LOGITS:
-            tokens, logits = list[int](), given[:1]
+            tokens, logits = [], given[:1]
             levels.trail = levels.trail[:1]
             while len(tokens) < levels.deepest:
                 tokens.append(int(logits.argmax()))

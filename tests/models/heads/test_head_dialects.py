@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
-from specviz.models.hub.published import LAYOUTS, Fit, Repository, layout_of
+from specviz.models.hub.published import LAYOUTS, Fit, layout_of
 from tests.support.referee.decoder_layer import below, decoder_layer
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, furthest
@@ -31,8 +31,8 @@ from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
 
 
-def head_of(kind: str, stored: Repository, fit: Fit | None = None) -> PublishedEagleHead:
-    head: PublishedEagleHead = read(kind, stored, fit or target())
+def head_of(kind, stored, fit=None):
+    head = read(kind, stored, fit or target())
     return head
 
 

@@ -1,16 +1,14 @@
 """A head that is written in another layout reads back as the same head."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from specviz.__main__ import main
-from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.published import read
-from specviz.models.hub.published import LAYOUTS, Fit, layout_of, open_repository
+from specviz.models.hub.published import LAYOUTS, layout_of, open_repository
 from tests.support.referee.speculators_heads import DEPTH
 from tests.support.referee.stored_heads import FIT, HEADS, furthest, head_of, stored
 from tests.support.tiny.published_heads import NARROW, narrow_tensors, opened, target
@@ -19,10 +17,10 @@ LAYOUTS = {"speculators": LAYOUTS["speculators"], "flat": LAYOUTS["eagle3"]}
 PLAIN_ROTARY = [name for name in HEADS if name not in ("llama3 rotary", "yarn")]
 
 
-def back(folder: Path, layout: str, fit: Fit) -> PublishedEagleHead:
+def back(folder, layout, fit):
     repository = open_repository(str(folder))
     assert layout_of(repository) is LAYOUTS[layout]
-    head: PublishedEagleHead = read("eagle3", repository, fit)
+    head = read("eagle3", repository, fit)
     return head
 
 

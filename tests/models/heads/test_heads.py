@@ -5,7 +5,6 @@ import os
 import weakref
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -92,7 +91,7 @@ def test_a_named_draft_is_loaded_on_the_device_of_its_target(where, monkeypatch)
         raise Asked(*asked)
 
     monkeypatch.setattr(heads, "load_causal_lm", load)
-    where_it_is: Any = SimpleNamespace(number_format=torch.bfloat16, device=torch.device(where))
+    where_it_is = SimpleNamespace(number_format=torch.bfloat16, device=torch.device(where))
     with pytest.raises(Asked) as asked:
         heads.named_draft("smaller", Loaded(), where_it_is, heads.no_progress)
     assert asked.value.args[:3] == ("smaller", "bfloat16", where)

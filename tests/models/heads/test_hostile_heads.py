@@ -4,26 +4,24 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.decoder_layer import plain
 from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.errors import SpecvizError
 from specviz.models.heads.published import read
-from specviz.models.hub.published import Repository, layout_of, open_repository
+from specviz.models.hub.published import layout_of, open_repository
 from tests.support.tiny import published_heads
 from tests.support.tiny.damage import damage, lie_in_header
 
-LAYOUTS: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
+LAYOUTS = {
     "eagle3": (published_heads.feature_tensors(), published_heads.CONFIG),
     "eagle": (published_heads.narrow_tensors(), published_heads.NARROW),
     "medusa": (published_heads.parallel_tensors(), {"medusa_num_heads": 3, "medusa_num_layers": 1}),
 }
-VALUES: tuple[Any, ...] = (
+VALUES = (
     None, 0, -1, 1.5, "x", True, [], {}, 10**6, 2**31, 2**63, 10**30, 1e308, float("nan"), float("inf"), [1] * 1000, ["x"],
     {"rope_type": "yarn", "factor": 1e308}, {"rope_type": "dynamic", "factor": 0}, {"type": "linear", "factor": -1},
     {"rope_type": "longrope", "long_factor": [1] * 3, "short_factor": [0]}, {"rope_type": "llama3", "factor": 8},
@@ -39,13 +37,13 @@ SETTINGS = (
 ).split()
 
 
-def _settings(layout: str) -> list[tuple[str, Any]]:
+def _settings(layout):
     """Every value of every setting: the whole kind, of which the fast lane draws some."""
     fields = sorted({*LAYOUTS[layout][1], *SETTINGS})
     return [(field, value) for field in fields for value in VALUES]
 
 
-def _read(stored: Repository, layout: str) -> None:
+def _read(stored, layout):
     """Read a folder as ``inspect`` and a run do."""
     layout_of(stored)
     net = read(layout, stored, published_heads.target())
@@ -53,7 +51,7 @@ def _read(stored: Repository, layout: str) -> None:
         EagleRuntime(net, plain)
 
 
-def _refused_in_a_sentence(stored: Path | Repository, layout: str) -> str:
+def _refused_in_a_sentence(stored, layout):
     try:
         _read(open_repository(str(stored)) if isinstance(stored, Path) else stored, layout)
     except SpecvizError as refusal:
@@ -82,7 +80,7 @@ def test_more_layers_than_tensors_are_refused_before_they_are_built(layout, laye
     assert "num_hidden_layers" in _refused_in_a_sentence(tmp_path / "heads", layout)
 
 
-def _tensor(random_number: random.Random, tensor: Tensor) -> Tensor:
+def _tensor(random_number, tensor):
     no_number = float("nan") if tensor.is_floating_point() else -5
     makers = (
         lambda: tensor[:1], lambda: torch.zeros(0), lambda: torch.zeros(1, 1, 1), lambda: tensor.double(), lambda: tensor.bool(),

@@ -1,9 +1,7 @@
 """Cheaper copies of a model and intermediate models named by a user: what they give, and what is refused in words."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,9 +33,9 @@ from specviz.models.heads.intermediate_models import (
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 
-CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
+CONFIGS = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
 SHAPE = CONFIGS["shape"]
-BUILDS: dict[str, Callable[[], Any]] = {
+BUILDS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
     "llama with scaled positions": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters=CONFIGS["scaled positions"])),
     "qwen2, with biases": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
@@ -46,7 +44,7 @@ BUILDS: dict[str, Callable[[], Any]] = {
 TREE = DraftTree.of((7, 30, 110, 52, 200, 13), (-1, 0, 1, 1, 2, 0))
 
 
-def built(name: str) -> TextTarget:
+def built(name):
     torch.manual_seed(1)
     model = BUILDS[name]().eval().double().requires_grad_(False)
     for parameter in model.parameters():
@@ -145,7 +143,7 @@ def pair(tmp_path, byte_level):
 @pytest.mark.parametrize("parameters", [{}, {"middle": "draft", "gathered": 4}, {"middle": "plain_copy", "drafter": "copy"}])
 def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair, parameters):
     large, small = pair
-    asked: dict[str, Any] = {"target": large, "prompt": "The quick brown fox", "max_new_tokens": 30, "dtype": "float64"}
+    asked = {"target": large, "prompt": "The quick brown fox", "max_new_tokens": 30, "dtype": "float64"}
     alone = specviz.run(method="autoregressive", **asked)
     chain = specviz.run(method="polybasic", draft=small, parameters=parameters, **asked)
     assert (chain.end.reason, chain.end.output_ids) == (alone.end.reason, alone.end.output_ids)
@@ -162,7 +160,7 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair, parameters):
 def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(pair, tmp_path, sentencepiece):
     loaded = load_causal_lm(pair[0], "float64")
     target = TextTarget(loaded.model, loaded.name, ())
-    heard: Callable[..., None] = lambda message, fraction=None: None  # noqa: E731
+    heard = lambda message, fraction=None: None  # noqa: E731
     with pytest.raises(ModelUnavailable, match="Name one with the target's tokenizer"):
         intermediate_model(IntermediateModel, "draft", None, loaded, target, heard)
     with pytest.raises(ModelUnavailable, match="included small_draft network reads .* of SmolLM2"):

@@ -1,31 +1,29 @@
 """MTP layers in a model's own checkpoint: the published formula, read from either layout, and what is not read told."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from specviz.drafting.networks.decoder_layer import ExpertLayer, plain
-from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
+from specviz.drafting.networks.eagle_head import EagleRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
 from specviz.models.hub.published import LAYOUTS, drafting, layout_of, open_repository
-from tests.support.tiny.mtp import KINDS, Made, made, stored
+from tests.support.tiny.mtp import KINDS, made, stored
 
 IDS = [5, 9, 2, 44, 17, 30, 8, 21, 3]
 
 
-def head_of(folder: Path, one: Made) -> PublishedEagleHead:
-    head: PublishedEagleHead = read("eagle", open_repository(str(folder)), one.fit)
+def head_of(folder, one):
+    head = read("eagle", open_repository(str(folder)), one.fit)
     return head
 
 
-def chained(head: PublishedEagleHead, tokens: Tensor, states: Tensor, depth: int) -> Tensor:
+def chained(head, tokens, states, depth):
     """Logits [step, vocab] of a chain that goes on from the last row with its own best tokens."""
     runtime, rows = EagleRuntime(head), len(tokens)
     cache, place = runtime.open(64), torch.arange(rows)
@@ -95,7 +93,7 @@ def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path):
     bias = 20 + 0.001 * torch.arange(6, dtype=torch.float64)  # 20.0 to the last one in bfloat16
     one.tensors[router + "e_score_correction_bias"], one.tensors[router + "weight"] = bias, torch.zeros(6, 32)
     half = replace(one.fit, embedding=one.fit.embedding.bfloat16(), head=one.fit.head.bfloat16())
-    head: PublishedEagleHead = read("eagle", open_repository(str(stored(tmp_path, one))), half)
+    head = read("eagle", open_repository(str(stored(tmp_path, one))), half)
     assert head.tensors["fc.weight"].dtype == torch.bfloat16 and head.config.experts is not None
     part = {name.removeprefix("layers.0."): value for name, value in head.tensors.items() if name.startswith("layers.0.")}
     weights, chosen = ExpertLayer(head.config.experts, part, plain).routed(torch.ones(1, 32, dtype=torch.bfloat16))

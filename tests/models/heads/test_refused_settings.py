@@ -2,11 +2,9 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
@@ -17,14 +15,14 @@ from tests.support.tiny.published_heads import CONFIG, NARROW, feature_tensors, 
 
 TABLE = tomllib.loads(Path(__file__).with_name("refused.toml").read_text("utf-8"))
 CASES = [(heads, case) for heads, cases in TABLE.items() for case in cases]
-TINY: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
+TINY = {
     "eagle3": (feature_tensors(), CONFIG),
     "eagle": (narrow_tensors(), NARROW),
     "medusa": (parallel_tensors(), {}),
 }
 
 
-def read_with(heads: str, case: dict[str, Any], folder: Path) -> Any:
+def read_with(heads, case, folder):
     """Read heads of this kind with these settings and tensors changed; tensors are given by their shapes, or taken away."""
     config = case.get("set", {}) | dict.fromkeys(case.get("unset", ()))
     tensors = {name: torch.ones(shape) for name, shape in case.get("tensors", {}).items()}

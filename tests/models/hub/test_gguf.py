@@ -7,7 +7,6 @@ import os
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -22,12 +21,12 @@ from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.gguf import llama3_divisors, write_gguf
 
-SIZES: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["gguf"]
+SIZES = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["gguf"]
 _TABLES = tomllib.loads(Path(__file__).with_name("gguf_cases.toml").read_text("utf-8"))
 CASES, REFUSED = _TABLES["written"], _TABLES["refused"]
 
 
-def _model(kind: str, **more: Any) -> Any:
+def _model(kind, **more):
     """A tiny random model in which positions matter."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SIZES, **more})).eval()
@@ -36,7 +35,7 @@ def _model(kind: str, **more: Any) -> Any:
     return model
 
 
-def _divisors(kind: str, rope: dict[str, Any]) -> dict[str, Any]:
+def _divisors(kind, rope):
     if kind == "llama3":
         return {"rope_freqs.weight": llama3_divisors(rope, 16)}
     return {f"rope_factors_{end}.weight": torch.tensor(rope[f"{end}_factor"]) for end in ("short", "long")}
@@ -80,7 +79,7 @@ def test_yarn_turns_pairs_as_llama_cpp_does():
     assert rates.tolist() == pytest.approx(wanted, rel=1e-5) and scale == 1.25 and wanted[0] == 1.0 > 4 * wanted[-1]
 
 
-def _gguf(tmp_path: Path, tokenizer: Any, kind: str = "llama", **written: Any) -> Path:
+def _gguf(tmp_path, tokenizer, kind="llama", **written):
     return write_gguf(tmp_path / "a.gguf", _model(kind), tokenizer, kind, **written)
 
 

@@ -92,7 +92,7 @@ def hub(tiny_folder):
     thread.join()
 
 
-def _ask(name: str, address: str, tmp_path: Path, place: str = "HF_HOME") -> str:
+def _ask(name, address, tmp_path, place="HF_HOME"):
     """What a fresh process says: the hub's client reads its settings once, when it is imported. ``place`` names the folder."""
     settings = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
     settings[place] = str(tmp_path / "hub")

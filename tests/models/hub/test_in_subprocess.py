@@ -57,7 +57,7 @@ def test_why_a_model_cannot_be_had_crosses_too(child, capsys):
 
 def test_who_wants_no_more_ends_the_other_process(child, monkeypatch):
     child.write_text('#!/bin/sh\necho \'{"message": "half", "share": 0.5}\'\nexec sleep 600\n')
-    started: list[subprocess.Popen[str]] = []
+    started = []
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **more: started.append(POPEN(*args, **more)) or started[0])
 
     def stop(message, share):

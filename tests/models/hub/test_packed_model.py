@@ -1,7 +1,5 @@
 """A whole model in one file: what is written comes back, loads by its name, and runs with its own drafter."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ from specviz.methods.registry import all_methods
 from specviz.models import cache
 from specviz.models.cache import ModelCache
 from specviz.models.hub.packed_model import TEACHER_KEY, card_in, named, read_model, tokenizer_hash_in, unpack, write_model
-from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.hybrid import HybridTarget, causal_target
 from specviz.training.families.hybrid import END, START
@@ -34,7 +31,7 @@ def filled(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kept():
-    shelf: ModelCache[load.LoadedText] = ModelCache()
+    shelf = ModelCache()
     yield shelf
     shelf.release()
 
@@ -81,7 +78,7 @@ def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf):
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("name", TEXT)
 def test_every_text_method_runs_on_it_or_says_why_not(loaded, name):
-    asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
+    asked = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
     if name in RUN:
         trace = specviz.run(method=name, **asked)
         assert trace.end.reason in ("budget", "eos"), trace.end

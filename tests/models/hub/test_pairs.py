@@ -3,7 +3,6 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,13 +23,13 @@ from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.eagle_head import PublishedEagleHead
 from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.models.heads.head_writer import write_head
-from specviz.models.hub.pairs import MTP, PAIRS, Pair
+from specviz.models.hub.pairs import MTP, PAIRS
 from tests.support.referee.filled import weight
 
 HIDDEN, VOCAB = 32, 352
-FACTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
+FACTS = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))
 SMALL = FACTS["pair"]
-CLASSES: dict[str, Any] = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+CLASSES = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 BLOCKS = ("DFlash", "DSpark")
 NAMES = [f"{pair.heads} {pair.target}" for pair in PAIRS]
 TEXT = {
@@ -41,7 +40,7 @@ TEXT = {
 """A pair of each class; those that read pictures are run in tests/commands/test_picture_pairs.py."""
 
 
-def config_of(pair: Pair) -> HeadConfig:
+def config_of(pair):
     """The pair's head in full size, as our reader would describe it."""
     shape, wide = pair.shape, pair.layout in ("flat", "speculators")
     sizes = (shape["hidden"], *(shape[name] for name in ("hidden", "heads", "kv_heads", "head_size", "inner")))
@@ -50,12 +49,10 @@ def config_of(pair: Pair) -> HeadConfig:
         return HeadConfig(words, *sizes, 1, False, HeadConventions((24,)), head_norms=True, paired=True, gated=True)
     if pair.layout in BLOCKS:
         rank = shape.get("rank", 0)
-        own: dict[str, Any] = (
-            {"markov": "vanilla", "rank": rank, "confidence": True, "confidence_reads_token": True} if rank else {}
-        )
+        own = {"markov": "vanilla", "rank": rank, "confidence": True, "confidence_reads_token": True} if rank else {}
         return FillConfig(151_936, *sizes, 5, False, HeadConventions((2, 10, 18, 26, 34)), **own)
     how = HeadConventions(tuple(range(shape.get("taps", 3))) if wide else (32,))
-    more: dict[str, Any] = {
+    more = {
         "head_norms": bool(shape.get("normed")),
         "attention_bias": shape.get("biased", False),
         "queries": 2 if pair.layout == "ViSpec" else 0,
@@ -64,7 +61,7 @@ def config_of(pair: Pair) -> HeadConfig:
     return HeadConfig(words, *sizes, 1, wide, how, bias=not wide, **more)
 
 
-def crossing(pair: Pair) -> int:
+def crossing(pair):
     """Numbers that DREAM's network learns at full size."""
     sizes = tuple(pair.shape[name] for name in ("hidden", "heads", "kv_heads", "head_size", "inner"))
     with torch.device("meta"):
@@ -92,7 +89,7 @@ def test_every_command_can_be_typed(pair):
     assert sum("convert" in command for command in pair.commands) == pair.pickled + sum("convert" in one for one in pair.gather)
 
 
-def seeing_model(folder: Path) -> None:
+def seeing_model(folder):
     """A tiny Qwen3.5 as its repository stores it: what sees, the text model, and the MTP layer beside them."""
     torch.manual_seed(0)
     whole = Qwen3_5Config(
@@ -130,7 +127,7 @@ def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(tmp_path,
     assert sum("fetch" in command for command in pair.commands) == 1 and f"--draft {pair.target}" in pair.commands[-1]
 
 
-def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
+def stored_heads(pair, folder, target):
     """Tiny random heads in the pair's layout, as its repository stores them."""
     if pair.layout in BLOCKS:
         return stored_blocks(pair, folder, target)
@@ -151,7 +148,7 @@ def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     return folder
 
 
-def stored_blocks(pair: Pair, folder: Path, target: Any) -> Path:
+def stored_blocks(pair, folder, target):
     """A tiny random block drafter as DeepSpec or z-lab stores it."""
     markov = {"markov": "vanilla", "rank": 4, "confidence": True, "confidence_reads_token": True}
     own = markov if pair.layout == "DSpark" else {}

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.published import read
@@ -26,7 +25,7 @@ from tests.support.tiny.published_heads import (
 )
 
 
-def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]:
+def renamed(tensors, old, new):
     return {name.replace(old, new, 1) if name.startswith(old) else name: value for name, value in tensors.items()}
 
 

@@ -2,13 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from torch import Tensor
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration, PreTrainedTokenizerFast
 from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
@@ -25,11 +23,11 @@ from tests.support.worlds.witness import drafted_roots
 CODES, HIDDEN, HEADS, INNER, GRID = 24, 32, 4, 48, 4
 
 
-def code_name(code: int) -> str:
+def code_name(code):
     return "IMGIMG" + "".join(chr(ord("A") + int(digit)) for digit in str(code)) + "Z"
 
 
-def vocabulary() -> dict[str, int]:
+def vocabulary():
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     # Codes stand in the vocabulary in another order than in the codebook.
     images = [code_name(code) for code in sorted(range(CODES), key=lambda code: (code * 7) % CODES)]
@@ -37,7 +35,7 @@ def vocabulary() -> dict[str, int]:
     return {token: place for place, token in enumerate([*special, *images, *marks, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
 
 
-def folder(path: Path, opening: str = "<racm3:break>") -> Path:
+def folder(path, opening="<racm3:break>"):
     """A tiny random Chameleon with a tokenizer of letters."""
     words = {opening if token == "<racm3:break>" else token: place for token, place in vocabulary().items()}
     tokenizer = Tokenizer(models.BPE(words, [], unk_token="<unk>"))
@@ -60,10 +58,10 @@ def folder(path: Path, opening: str = "<racm3:break>") -> Path:
     return path
 
 
-HEAD: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["anole drafter"]
+HEAD = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["anole drafter"]
 
 
-def drafter(path: Path, **settings: Any) -> Path:
+def drafter(path, **settings):
     """A random drafter as LANTERN stores it: one layer of Chameleon's and the projection before it."""
     generator = torch.Generator().manual_seed(2)
 
@@ -79,7 +77,7 @@ def drafter(path: Path, **settings: Any) -> Path:
     return path
 
 
-def layer_of(settings: dict[str, Any]) -> ChameleonDecoderLayer:
+def layer_of(settings):
     known = {name: value for name, value in settings.items() if name not in ("architectures", "model_type", "vq_config")}
     config = ChameleonConfig(**known, vocabulary_map=vocabulary())
     config._attn_implementation = "eager"
@@ -93,7 +91,7 @@ def loaded(tmp_path):
     return found
 
 
-def rows(loaded: LoadedAnole, prompt: str, codes: list[int]) -> list[list[int]]:
+def rows(loaded, prompt, codes):
     """Token ids of both rows without any padding."""
     asked = loaded.prompts.rows(prompt)
     drawn = [int(loaded.code_ids[code]) for code in codes]
@@ -101,21 +99,21 @@ def rows(loaded: LoadedAnole, prompt: str, codes: list[int]) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def features(loaded: LoadedAnole, ids: list[int]) -> Tensor:
+def features(loaded, ids):
     return loaded.model.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
 
 
-def guided(logits: list[Tensor], scale: float) -> Tensor:
+def guided(logits, scale):
     return logits[1] + scale * (logits[0] - logits[1])
 
 
-ASKED: dict[str, Any] = {"prompt": "a red fox", "dtype": "float64", "temperature": 0.0}
+ASKED = {"prompt": "a red fox", "dtype": "float64", "temperature": 0.0}
 
 
 def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded, tmp_path):
     trace = run(method="autoregressive", target=str(tmp_path / "anole"), **ASKED)
     assert trace.end.reason == "budget", trace.end
-    codes: list[int] = []
+    codes = []
     for _ in range(GRID * GRID):
         states = [features(loaded, ids)[-1] for ids in rows(loaded, "a red fox", codes)]
         codes.append(int(guided([state @ loaded.model.lm_head.weight[loaded.code_ids].T for state in states], 3.0).argmax()))

@@ -1,7 +1,6 @@
 """A Janus model in a folder, as the hub would bring it: loaded by its standard class, drawn with, and refused when it is none."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from specviz.pipeline.runner import run
 from tests.support.tiny.images import tiny_image
 
 
-def folder(path: Path, opening: str = "<begin_of_image>") -> Path:
+def folder(path, opening="<begin_of_image>"):
     """A tiny random Janus with a tokenizer of letters."""
     letters = {letter: place + 4 for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE({"<pad>": 0, "<begin>": 1, opening: 2, "<unk>": 3, **letters}, [], unk_token="<unk>"))

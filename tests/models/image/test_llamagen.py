@@ -1,14 +1,11 @@
 """LlamaGen in a folder, asked by class or by caption, with LANTERN's published drafter: passes against the paper's formulas, and
 whole runs."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
 from specviz.drafting.networks.eagle_head import EagleRuntime
@@ -30,13 +27,13 @@ CLASS, CAPTION = "7", "Fox "
 SCALE = {False: 4.0, True: 7.5}
 
 
-def loaded_from(path: Path) -> LoadedLlamaGen:
+def loaded_from(path):
     loaded = load_image_model(str(path), "float64")
     assert isinstance(loaded, LoadedLlamaGen)
     return loaded
 
 
-def prompt_rows(path: Path, captions: bool) -> tuple[list[Tensor], int]:
+def prompt_rows(path, captions):
     """Embeddings [place, hidden] of both rows, worked out from the files, and how many places are padding."""
     tensors = {name: value.double() for name, value in tiny.decoder_tensors(captions).items()}
     if not captions:
@@ -63,7 +60,7 @@ def test_a_picture_is_the_published_formulas_greedy_one(tmp_path, captions, lant
     assert trace.end.reason == "budget", trace.end
     tensors = tiny.decoder_tensors(captions)
     rows, unseen = prompt_rows(path, captions)
-    codes: list[int] = []
+    codes = []
     for _ in range(GRID * GRID):
         both = tiny.picture_states(tensors, rows, codes, GRID, unseen)
         logits = tiny.guided([row[-1] @ tensors["output.weight"].double().T for row in both], SCALE[captions])
@@ -114,7 +111,7 @@ def test_every_exact_method_draws_the_same_256_codes(tmp_path, method, values, t
 @pytest.mark.parametrize("captions", [False, True])
 def test_prompts_of_any_length_replay_the_same_graphs(tmp_path, monkeypatch, captions):
     """What is hidden of a caption is read anew by every pass."""
-    graphs, captures = Graphs(monkeypatch), list[int]()
+    graphs, captures = Graphs(monkeypatch), []
     loaded = loaded_from(tiny.folder(tmp_path / "target", GRID, captions))
     for prompt in ("fox", "a fox", "fo") if captions else ("7", "3", "0"):
         rows = []
@@ -154,7 +151,7 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path, captions):
         torch.testing.assert_close(row, wanted, rtol=1e-4, atol=1e-4)
 
 
-def drawn_pixels(part: dict[str, Tensor], codes: Tensor) -> Tensor:
+def drawn_pixels(part, codes):
     """Pixels [row, column, rgb] of codes [row, column], as the pixel decoder's paper draws it, from its authors' names."""
 
     def conv(x, name, padding=0):

@@ -4,9 +4,6 @@ import json
 import random
 import shutil
 import struct
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from specviz.models.hub.prepare import modality_of
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.damage import damage, lie_in_header
 
-VALUES: tuple[Any, ...] = (
+VALUES = (
     None, 0, -1, 1.5, "x", True, [], {}, 10**6, 10**9, 2**31, 2**63, 10**30, 1e308, float("nan"), [1] * 1000, {"a": 1}, "gpt2",
 )  # fmt: skip
 CONFIG = (
@@ -32,13 +29,13 @@ TEMPLATES = (
 )  # fmt: skip
 
 
-def _json(folder: Path, file: str, changed: Any) -> None:
+def _json(folder, file, changed):
     (folder / file).write_text(
         json.dumps({**json.loads((folder / file).read_text(encoding="utf-8")), **changed}), encoding="utf-8"
     )
 
 
-def _mutations() -> list[tuple[str, Any, Any]]:
+def _mutations():
     """The kind, its place and its value."""
     header = ("shape", [10**9, 10**9]), ("shape", [-1, 5]), ("dtype", "F128"), ("data_offsets", [0, 2**63]), ("shape", "x")
     tokenizer = [
@@ -61,7 +58,7 @@ def _mutations() -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _mutate(folder: Path, kind: str, name: str, value: Any) -> None:
+def _mutate(folder, kind, name, value):
     weights = folder / "model.safetensors"
     if kind.endswith(".json"):
         _json(folder, kind, {name: value})
@@ -78,7 +75,7 @@ def _mutate(folder: Path, kind: str, name: str, value: Any) -> None:
         (folder / name).write_bytes(value)
 
 
-def _used(folder: Path) -> str:
+def _used(folder):
     """Open a folder and read a prompt with it, as a run does. Returns the refusal, "" where there was none."""
     try:
         modality_of(str(folder))
@@ -92,7 +89,7 @@ def _used(folder: Path) -> str:
     return ""
 
 
-def _copies(folder: Path, tmp_path: Path) -> Iterator[Path]:
+def _copies(folder, tmp_path):
     while True:
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
         yield shutil.copytree(folder, tmp_path / "x")

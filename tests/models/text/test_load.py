@@ -2,8 +2,6 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -65,7 +63,7 @@ def test_code_from_a_repository_is_never_run(tiny_folder, capsys):
     assert "this ran" not in capsys.readouterr().out
 
 
-def with_layers(folder: Path, layers: int) -> Any:
+def with_layers(folder, layers):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
     return load_causal_lm(str(folder), "float32")

@@ -2,7 +2,6 @@
 
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,7 @@ def marked(sentencepiece):
     return TokenizerText(sentencepiece, "marked", 128)
 
 
-def _plain(text: TokenizerText, words: str) -> list[int]:
+def _plain(text, words):
     return list(text.tokenizer(words, add_special_tokens=False)["input_ids"])
 
 
@@ -137,7 +136,7 @@ def test_a_template_that_renders_nothing_is_named(byte_level):
         TokenizerText(tokenizer, "tiny", 128).encode("the fox")
 
 
-def _model(name: str, tokenizer: Any) -> Any:
+def _model(name, tokenizer):
     return SimpleNamespace(name=name, tokenizer=tokenizer, tokenizer_hash=tokenizer_hash(tokenizer))
 
 

@@ -7,10 +7,8 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -24,24 +22,24 @@ from specviz.models.vision.pictures import one_picture, open_picture
 RED, BLUE = (200, 30, 30), (20, 40, 220)
 
 
-def written(image: Image.Image, kind: str = "PNG", **more: Any) -> bytes:
+def written(image, kind="PNG", **more):
     out = io.BytesIO()
     image.save(out, kind, **more)
     return out.getvalue()
 
 
-def halves() -> Image.Image:
+def halves():
     """Red on the left, blue on the right, wider than high."""
     made = Image.new("RGB", (40, 20), RED)
     made.paste(BLUE, (20, 0, 40, 20))
     return made
 
 
-def near(one: tuple[int, ...], other: tuple[int, ...], by: int = 3) -> bool:
+def near(one, other, by=3):
     return all(abs(a - b) <= by for a, b in zip(one, other, strict=True))
 
 
-def claimed_png(wide: int, high: int) -> bytes:
+def claimed_png(wide, high):
     """A PNG whose header claims a size that its data does not have."""
 
     def chunk(kind, body):
@@ -237,7 +235,7 @@ def test_a_phones_two_views_of_one_scene_are_a_still_picture():
 def test_damage_anywhere_is_told_and_never_more(kind):
     noise = Image.effect_noise((60, 40), 90).convert("RGB")
     whole, generator, refused = written(noise, kind), random.Random(kind), 0
-    damages: list[Callable[[bytes], bytes]] = [
+    damages = [
         lambda data: data[: generator.randrange(1, len(data))],
         lambda data: bytes(byte if generator.random() > 0.01 else generator.randrange(256) for byte in data),
         lambda data: data[: (at := generator.randrange(len(data)))] + data[at + 9 :],

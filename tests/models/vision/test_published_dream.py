@@ -4,13 +4,10 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import drafting_heads, fit_of
 from specviz.models.heads.published import read
@@ -18,15 +15,15 @@ from specviz.models.hub.published import open_repository
 from tests.support.referee.decoder_layer import below, decoder_layer, fed, norm
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import composed, parts_for
-from tests.support.worlds.vision import GREEDY, World, world
+from tests.support.worlds.vision import GREEDY, world
 from tests.support.worlds.witness import drafted_roots
 
 HIDDEN, HEADS, INNER, THETA, EPS = 48, 4, 40, 10000.0, 1e-6
 SIZE = HIDDEN // HEADS
-CONFIG: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dream"]
+CONFIG = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dream"]
 
 
-def tensors() -> dict[str, Tensor]:
+def tensors():
     generator = torch.Generator().manual_seed(5)
 
     def drawn(*shape):
@@ -47,7 +44,7 @@ def tensors() -> dict[str, Tensor]:
     return found | {"layers.1.cross_attn_attn_gate": torch.tensor([0.7]), "layers.1.cross_attn_mlp_gate": torch.tensor([-0.5])}
 
 
-def across(part: dict[str, Tensor], x: Tensor, thoughts: Tensor, known: int) -> Tensor:
+def across(part, x, thoughts, known):
     """Row i reads thoughts up to i - 1; row 0, for which all is masked, the mean of those ``known`` when it was computed."""
     inputs = norm(x, part["input_layernorm.weight"], EPS)
     queries, keys, values = (
@@ -63,7 +60,7 @@ def across(part: dict[str, Tensor], x: Tensor, thoughts: Tensor, known: int) -> 
     return fed(part, x + first * (torch.stack(rows) @ part["cross_attn.o_proj.weight"].T), EPS, second)
 
 
-def expected(here: World, ids: list[int]) -> Tensor:
+def expected(here, ids):
     first, crossing, last = (below(tensors(), f"layers.{number}.") for number in range(3))
     session = here.target.open(len(ids), (0, 3))
     hidden = session.prefill(ids).hidden
@@ -76,7 +73,7 @@ def expected(here: World, ids: list[int]) -> Tensor:
     return here.tiny.model.get_output_embeddings().weight @ output
 
 
-def published(tmp_path: Path, here: World, warp: Any, keep: float) -> Composition:
+def published(tmp_path, here, warp, keep):
     folder = saved(tmp_path / "dream", tensors(), CONFIG)
     loaded = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(here.target, warp).using(

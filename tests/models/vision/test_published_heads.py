@@ -2,11 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import AllRows
@@ -14,14 +12,14 @@ from specviz.models.heads.heads import fit_of
 from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import expected_logits, feature_tensors, saved
-from tests.support.worlds.vision import World, world
+from tests.support.worlds.vision import world
 from tests.support.worlds.witness import drafted_roots
 
 KIND, HIDDEN, VOCAB = "qwen2_5vl", 48, 97
-DIALECTS: dict[str, Any] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dialects"]
+DIALECTS = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["dialects"]
 
 
-def tensors_for(dialect: str) -> dict[str, Tensor]:
+def tensors_for(dialect):
     """Random tensors by the dialect's names."""
     tensors = feature_tensors(1, HIDDEN, VOCAB)
     if dialect == "speculators":
@@ -29,17 +27,17 @@ def tensors_for(dialect: str) -> dict[str, Tensor]:
     return tensors
 
 
-def folder_of(tmp_path: Path, dialect: str, **settings: Any) -> Path:
+def folder_of(tmp_path, dialect, **settings):
     return saved(tmp_path / dialect, tensors_for(dialect), {**DIALECTS[dialect], **settings})
 
 
-def head_in(folder: Path, here: World) -> PublishedEagleHead:
+def head_in(folder, here):
     head = read("eagle3", open_repository(str(folder)), fit_of("tiny", here.target))
     assert isinstance(head, PublishedEagleHead)
     return head
 
 
-def three_positions(here: World, ids: list[int]) -> Tensor:
+def three_positions(here, ids):
     """[3, token] of a whole text, from the model's own bookkeeping."""
     prompt = here.tiny.prompt
     kinds = [int(place in prompt.visual) for place in range(len(ids))]

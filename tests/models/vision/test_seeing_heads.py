@@ -3,12 +3,10 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from specviz.drafting.networks.eagle_head import EagleRuntime, PublishedEagleHead
 from specviz.drafting.runtimes.visual_context import with_picture
@@ -18,15 +16,15 @@ from specviz.models.heads.published import read
 from specviz.models.hub.published import open_repository
 from tests.support.referee.decoder_layer import below, decoder_layer
 from tests.support.tiny.published_heads import saved
-from tests.support.worlds.vision import World, world
+from tests.support.worlds.vision import world
 from tests.support.worlds.witness import drafted_roots
 
 HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
 SIZE = HIDDEN // HEADS
-CONFIGS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["seeing"]
+CONFIGS = json.loads(Path(__file__).with_name("configs.json").read_text("utf-8"))["seeing"]
 
 
-def tensors_of(name: str) -> dict[str, Tensor]:
+def tensors_of(name):
     generator = torch.Generator().manual_seed(3)
 
     def drawn(*shape):
@@ -53,7 +51,7 @@ def tensors_of(name: str) -> dict[str, Tensor]:
     return tensors
 
 
-def expected(name: str, here: World, ids: list[int]) -> Tensor:
+def expected(name, here, ids):
     """Logits after ``ids``: every row of the authors' forward pass, then one decoder layer over all of them."""
     part = {key: value.double() for key, value in tensors_of(name).items()}
     session = here.target.open(len(ids), (0, 3))
@@ -61,7 +59,7 @@ def expected(name: str, here: World, ids: list[int]) -> Tensor:
     table = here.tiny.model.get_input_embeddings().weight
     visual, words, states = list(here.layout.visual), table[ids], hidden[3]
     words[visual] = hidden[0][visual]
-    inputs, places, whole = list[Tensor](), list[int](), torch.zeros(HIDDEN).double()
+    inputs, places, whole = [], [], torch.zeros(HIDDEN).double()
     answers = compressed(part, hidden[0][visual]) if name.startswith("vispec") else words[visual]
     stands = visual[-(QUERIES - 1) :] if name.startswith("vispec") else visual
     for row in range(len(ids) - 1):
@@ -82,7 +80,7 @@ def expected(name: str, here: World, ids: list[int]) -> Tensor:
     return here.tiny.model.get_output_embeddings().weight @ output
 
 
-def compressed(part: dict[str, Tensor], picture: Tensor) -> Tensor:
+def compressed(part, picture):
     keys, values = (
         F.linear(picture, part[f"imadpt.{one}_proj.weight"], part.get(f"imadpt.{one}_proj.bias")).view(-1, HEADS, SIZE)
         for one in "kv"
@@ -92,7 +90,7 @@ def compressed(part: dict[str, Tensor], picture: Tensor) -> Tensor:
     return seen @ part["imadpt.o_proj.weight"].T
 
 
-def head_in(tmp_path: Path, name: str, here: World) -> PublishedEagleHead:
+def head_in(tmp_path, name, here):
     stored = open_repository(str(saved(tmp_path / "head", tensors_of(name), CONFIGS[name])))
     head = read("eagle", stored, fit_of("tiny", here.target))
     assert isinstance(head, PublishedEagleHead)
@@ -119,7 +117,7 @@ def test_drafted_rows_stand_behind_the_picture_too(tmp_path):
     """A drafted token's row is the committed row of the same token fed with the drafter's own output."""
     here = world("llava_next")
     runtime = EagleRuntime(head_in(tmp_path, "vispec llava_next", here))
-    behind, calls, call = [], list[dict[str, Any]](), EagleRuntime.__call__
+    behind, calls, call = [], [], EagleRuntime.__call__
 
     def noted(self, *words, **named):
         calls.append(named)

@@ -1,7 +1,5 @@
 """From a name to a model that reads pictures: our own file, a folder with a processor, and what is refused."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import transformers as tf
@@ -66,7 +64,7 @@ def test_missing_and_foreign_files_say_what_to_do(tmp_path):
         vision_language.load_vision_language("smollm2-135m-instruct")
 
 
-def llava_folder(folder: Path) -> Path:
+def llava_folder(folder):
     """A repository as others publish them: configuration, weights, tokenizer, picture processor, template."""
     vision = tf.CLIPVisionConfig(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8

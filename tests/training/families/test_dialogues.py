@@ -9,7 +9,7 @@ import torch
 
 from specviz.training import data
 from specviz.training.data import Dialogue, Markers, Reserved
-from specviz.training.decoding import Finished, Request
+from specviz.training.decoding import Finished
 from specviz.training.families import dialogues
 from specviz.training.families.dialogues import Author
 from specviz.training.features import TargetAssets, store_for
@@ -25,7 +25,7 @@ class Words:
     """A tokenizer with a token for every word it has met."""
 
     def __init__(self):
-        self._ids: dict[str, int] = {}
+        self._ids = {}
 
     def __call__(self, text, add_special_tokens):
         return {"input_ids": [self._ids.setdefault(word, 20 + len(self._ids)) for word in text.split(" ")]}
@@ -48,23 +48,23 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
 
-def author(assets: TargetAssets, made: list[Dialogue] | None = None, reserved: tuple[str, ...] = ()) -> Author:
+def author(assets, made=None, reserved=()):
     return Author(assets, made or [], Reserved(reserved))
 
 
-def said(request: Request, *answer: int, looped: bool = False) -> Finished:
+def said(request, *answer, looped=False):
     return Finished(request, (*answer, END), torch.zeros(0), looped)
 
 
-def asked(one: Author, number: int) -> list[Request]:
+def asked(one, number):
     return [request for request, _ in zip(one.requests(float("inf")), range(number), strict=False)]
 
 
 def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets):
     one = author(assets)
     rounds = 2 * data.HELD_OUT_EVERY
-    kinds: Counter[str] = Counter()
-    kept_out: Counter[str] = Counter()
+    kinds = Counter()
+    kept_out = Counter()
     for place, request in enumerate(one.requests(float("inf"))):
         if place == rounds * len(phrases("turns")["order"]):
             break
@@ -113,7 +113,7 @@ def test_passages_come_from_earlier_answers_of_the_same_side(assets):
 def test_a_turn_is_asked_again_a_few_times_and_warmer_and_what_is_reserved_never(assets):
     found = asked(author(assets), 600)
     turns = [request.ids for request in found if not request.tag.asks]
-    heats: dict[tuple[int, ...], list[float]] = {}
+    heats = {}
     for request in found:
         if not request.tag.asks:
             heats.setdefault(request.ids, []).append(request.temperature)

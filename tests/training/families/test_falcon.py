@@ -11,8 +11,6 @@ from specviz.errors import ModelUnavailable
 from specviz.training import features
 from specviz.training.data import draft_index
 from specviz.training.families.falcon import (
-    BlockTraining,
-    Labels,
     labels_of,
     levels,
     start,
@@ -31,7 +29,7 @@ def state(tmp_path_factory):
         yield begun("falcon", tmp_path_factory.mktemp("falcon"), patch)
 
 
-def one_text(state: BlockTraining) -> tuple[BlockNet, DialogueFeatures, Labels]:
+def one_text(state):
     """The network, a dialogue, and what that wants of it."""
     seen = state.store.get([4])[0]
     return state.net, seen, labels_of(state.net, state.place, seen)
@@ -62,7 +60,7 @@ class Oracle(BlockNet):
         return torch.where((tokens == self.unknown)[..., None], -ahead, ahead)
 
 
-def certain(net: BlockNet, text: list[int]) -> SimpleNamespace:
+def certain(net, text):
     """A store in which the head reads the next token out of every feature."""
     tokens = torch.tensor(text)
     read = 5 * net.head[draft_index(net.draft_ids, VOCAB)[tokens].roll(-1).clamp_min(0)]

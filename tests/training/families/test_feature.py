@@ -52,7 +52,7 @@ def test_a_resumed_training_goes_on_in_the_same_round(one):
 def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(one):
     told = one.dialogues = replace(one.dialogues, kind=np.arange(len(one.dialogues)) % len(KINDS))
     one.held_out, one.progress = data.greedy_only(told, one.held_out), Progress(updates=9)
-    measured: list[int] = []
+    measured = []
     one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}
     one.measure()
     known = set(measured) & set(one.training)

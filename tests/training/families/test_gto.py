@@ -9,7 +9,6 @@ from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import TargetPass
 from specviz.training.families.gto import Size, Tree, grow_trees, score_trees
-from specviz.training.features import DialogueFeatures
 from tests.support.rounds import context
 from tests.support.training.tiny_forest import drafter, store, target
 
@@ -17,11 +16,11 @@ DEEP = Size(depth=4, width=3, nodes=12)
 SOME_IDS = tuple(range(0, 40, 2))
 
 
-def features(seen: DialogueFeatures) -> torch.Tensor:
+def features(seen):
     return seen.features[:, :3].flatten(1)
 
 
-def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, ...]]:
+def by_hand(text, root, tree):
     """The reward and the longest branch, each path run through the target by itself."""
     model, lengths = target().model, {}
     leaves = set(range(len(tree.tokens))) - set(tree.parents)

@@ -1,7 +1,5 @@
 """Making image models: what they draw and learn, in which order, their codes and how these look, and what is never learned."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,19 +12,19 @@ from specviz.training.families.image_ar import draw, guided, hidden_states, loss
 GRID = 4
 
 
-def model(layers: int = 2, seed: int = 0) -> Any:
+def model(layers=2, seed=0):
     shape = {"width": 16, "inner": 24, "layers": layers, "heads": 2, "codes": 20, "multiplier": (1, 1), "latent": 32}
     codebook = F.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     return new_model(janus_config(GRID, prompts=30, **shape), codebook, seed)
 
 
-def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
+def prompts_and_codes():
     generator = torch.Generator().manual_seed(1)
     return torch.randint(0, 30, (3, 5), generator=generator), torch.randint(0, 20, (3, 16), generator=generator)
 
 
 @torch.no_grad()
-def logits(net: Any, prompts: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+def logits(net, prompts, codes):
     return net.model.generation_head(hidden_states(net, prompts, codes))
 
 

@@ -11,18 +11,17 @@ from specviz.drafting.trees.calibrated import CalibratedTree
 from specviz.methods.registry import TREES
 from specviz.training import acceptance
 from specviz.training.families import medusa
-from specviz.training.features import FeatureStore
 from specviz.training.registry import WEIGHTS
 from tests.support.training.tiny_training import VOCAB, assets, inputs
 
 HEADS = 3
 
 
-def store() -> FeatureStore:
+def store():
     return inputs((0, 1, 2)).store
 
 
-def network() -> ParallelNet:
+def network():
     head = assets().target.model.get_output_embeddings().weight.detach()
     return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, None)
 
@@ -45,7 +44,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     given = inputs((0, 1, 2), torch.arange(VOCAB), count=200)
     kept = given.store
     medusa.start(net := network(), kept, given.training[:12])
-    asked: list[list[int]] = []
+    asked = []
     plain = medusa.ranks
     monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
     tree, found = medusa.fit_tree(given, net, 1)

@@ -23,15 +23,15 @@ def short(monkeypatch):
     monkeypatch.setattr(owl, "DEPTH", 2)
 
 
-def state_of(settings: Schedule = SETTINGS) -> OwlTraining:
+def state_of(settings=SETTINGS):
     return OwlTraining(inputs((1, 2), torch.tensor([END, *range(5, 40)])), settings)
 
 
-def moved(state: OwlTraining, before: dict[str, torch.Tensor]) -> set[str]:
+def moved(state, before):
     return {name for name, value in state.net.named_parameters() if not torch.equal(value, before[name])}
 
 
-def weights(state: OwlTraining) -> dict[str, torch.Tensor]:
+def weights(state):
     return {name: value.detach().clone() for name, value in state.net.named_parameters()}
 
 

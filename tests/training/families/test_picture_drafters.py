@@ -1,7 +1,5 @@
 """Drafters for pictures: what each is shown and learns from, on a tiny target."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -16,7 +14,6 @@ from specviz.training.families.picture_drafters import (
     acceptance_metrics,
     draft_logits,
 )
-from specviz.training.families.scenes_vlm import Learner
 from specviz.training.families.scenes_words import Writer
 from specviz.training.registry import Job, recipes
 from tests.support.training.stand_ins import stand_in
@@ -34,7 +31,7 @@ def home(tmp_path_factory):
         yield folder
 
 
-def stored(taps: tuple[int, ...], shown: str) -> tuple[Learner, PictureStore, Any]:
+def stored(taps, shown):
     learner, tokenizer, spoken = making.target_and_answers(JOB)
     return learner, PictureStore(learner, Writer(tokenizer), spoken, shown, taps), spoken
 

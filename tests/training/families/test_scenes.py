@@ -67,7 +67,7 @@ _PLACED = (
 )
 
 
-def placed_things(text: str) -> list[tuple[str, str]]:
+def placed_things(text):
     """(what, where) of every thing that a description places."""
     matches = (form.match(sentence.strip()) for sentence in text.lower().split(".") for form in _PLACED)
     return [(match["what"], match["where"]) for match in matches if match]

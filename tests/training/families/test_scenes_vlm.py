@@ -1,7 +1,5 @@
 """Teaching the small vision-language model: conversations in one row do not mix, and each part has its weight."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,8 +8,8 @@ from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import vision_language
 from specviz.training.driver import Schedule
 from specviz.training.families import scenes_vlm
-from specviz.training.families.scenes_vlm import SPEAKING, Learner, Lessons, ScenesTraining, answers, batch_of
-from specviz.training.families.scenes_words import Batch, Writer, train_tokenizer
+from specviz.training.families.scenes_vlm import SPEAKING, Lessons, ScenesTraining, answers, batch_of
+from specviz.training.families.scenes_words import Writer, train_tokenizer
 from tests.support.training.tiny_scenes import noisy_renderer, tiny_scenes
 
 GRID = 8
@@ -22,7 +20,7 @@ def tokenizer():
     return train_tokenizer(60, 600)
 
 
-def opened(tokenizer: Any) -> Learner:
+def opened(tokenizer):
     """A learner whose layers are not silent."""
     learner = tiny_scenes(2, len(tokenizer))
     with torch.no_grad():
@@ -32,7 +30,7 @@ def opened(tokenizer: Any) -> Learner:
     return learner
 
 
-def some(tokenizer: Any, count: int = 3) -> Batch:
+def some(tokenizer, count=3):
     lessons = Lessons(Writer(tokenizer), GRID, count, count, 3, 0, 0)
     return batch_of(next(iter(lessons))[0], noisy_renderer())
 
@@ -50,7 +48,7 @@ def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer):
                 start += len(tokens)
 
 
-def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+def alone_in_the_row(learner, visual, tokens):
     """The model's own pass over user's mark, picture and one conversation."""
     text = learner.model.model.text_model
     user = text.embed_tokens(torch.tensor([1]))
@@ -58,7 +56,7 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
     return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
 
 
-def state_of(tokenizer: Any) -> ScenesTraining:
+def state_of(tokenizer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenes_vlm, "Renderer", noisy_renderer)
         state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2))
@@ -94,7 +92,7 @@ def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer, t
             assert list(found) == greedy(loaded, picture, question)[: len(found)]
 
 
-def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
+def greedy(loaded, picture, question):
     """One question through the model's own forward, token by token."""
     from PIL import Image
 

@@ -1,7 +1,6 @@
 """The state-space recipes: where they start, what they lose, and that the data is what it says."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,13 +35,13 @@ def short(monkeypatch):
     monkeypatch.setattr(recipe, "LENGTH", CHUNK)
 
 
-def spoken(many: int = 12) -> list[np.ndarray]:
+def spoken(many=12):
     """Texts in which every token follows from the one before: the next one, or sometimes the one after it."""
     generator = np.random.default_rng(0)
     return [np.cumsum(generator.integers(1, 3, 40)) % VOCAB for _ in range(many)]
 
 
-def state_of(model: Any, settings: Schedule = SETTINGS) -> StateSpaceTraining:
+def state_of(model, settings=SETTINGS):
     return StateSpaceTraining(model, Split(spoken(), spoken(2)), partial(next_token_loss, model), settings)
 
 
@@ -71,7 +70,7 @@ def test_a_drafter_that_is_its_teacher_has_nothing_to_learn():
 def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole():
     texts = [np.arange(100 * number, 100 * number + 5 + number) for number in range(6)]
     stream = rows(texts, 20, np.random.default_rng(1))
-    whole: set[int] = set()
+    whole = set()
     for _ in range(30):
         row = next(stream)
         assert len(row) == 21 and row[0] % 100 == 0, "the first one is never a rest"

@@ -3,12 +3,9 @@
 import base64
 import io
 import sys
-import threading
 import types
 from collections import deque
-from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
 
 import gradio as gr
 import numpy as np
@@ -49,7 +46,7 @@ class Lender:
             raise
 
 
-def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any, took: deque[float] | None = None) -> engine.Stream:
+def lent(monkeypatch, lender, stream, took=None):
     """The way to run on a Space, its GPU and its engine replaced."""
     monkeypatch.setitem(sys.modules, "spaces", lender)
     run = types.ModuleType("specviz.pipeline.runner")
@@ -58,17 +55,17 @@ def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any, took: deq
     return engine.borrowed(deque() if took is None else took)
 
 
-def replay(request: Request, cancel: threading.Event | None = None) -> Iterator[Any]:
+def replay(request, cancel=None):
     trace = sample_trace(10, method=request.method)
     yield from (trace.run, *trace.steps, trace.end)
 
 
-def events(run: engine.Stream, cancel: Stop | None = None) -> Iterator[Any]:
+def events(run, cancel=None):
     return run(REQUEST, Memory(), cancel or Stop(), lambda message, share: None)
 
 
 def test_a_run_crosses_whole(monkeypatch):
-    took = deque[float]()
+    took = deque()
     found = list(events(lent(monkeypatch, Lender(), replay, took)))
     assert found == list(replay(REQUEST)) and len(took) == 1
 
@@ -85,7 +82,7 @@ def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch):
     assert end.output_ids == tuple(token for step in found[1:-1] for token in step.emitted) and len(found) == 6
 
 
-def draw(request: Request, cancel: threading.Event) -> Iterator[Any]:
+def draw(request, cancel):
     trace = image_trace("autoregressive")
     yield from (trace.run, *trace.steps, trace.end)
 
@@ -131,7 +128,7 @@ def test_a_used_up_quota_is_told(monkeypatch):
 
 
 def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monkeypatch):
-    happened: list[str] = []
+    happened = []
 
     def prepared(name, progress):
         progress(f"Fetching {name}", 0.5)
@@ -153,7 +150,7 @@ def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monk
 
 
 def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch):
-    limits: list[float] = []
+    limits = []
 
     class Timed(Lender):
         def GPU(self, duration):

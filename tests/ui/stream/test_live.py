@@ -5,7 +5,6 @@ import math
 import threading
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import pytest
 
@@ -100,7 +99,7 @@ def test_a_run_stopped_before_its_first_step_leaves_nothing_behind():
 
 def test_a_stop_ends_the_run_and_keeps_its_steps():
     room, page = Room(FakeEngine(steps=400, pace=0.02)), PageSession()
-    last: Frame | None = None
+    last = None
     for frame in room.live.run(page, REQUEST):
         last = frame
         if frame.begun:
@@ -246,7 +245,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait():
 
     room = Room(FakeEngine())
     room.live = RunStream(fetching, room.queue, room.streams, preparing=0.2)
-    frames: list[Frame] = []
+    frames = []
     thread = threading.Thread(target=lambda: frames.extend(room.live.run(PageSession(), REQUEST)))
     thread.start()
     assert wanted.wait(10)
@@ -259,7 +258,7 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait():
     behind.leave()
 
 
-def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
+def deaf(kind, wait, lock):
     """An engine whose thread hears of no stop: it computes, or waits for a network, before its first step or behind it."""
 
     def stream(request, memory, cancel, progress):
@@ -309,7 +308,7 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind, end, monk
             )
     # The next one begins while the thread of the first still waits; where that computes, it waits for it and says so.
     room.live.seconds, room.live.stream = None, deaf("", open_event(), lock)
-    told = list[str]()
+    told = []
     for frame in room.live.run(PageSession(), replace(REQUEST, baseline=False)):
         told.append(frame.feed or "")
         if "Waiting for a stopped run" in told[-1]:
@@ -319,7 +318,7 @@ def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind, end, monk
     wait.set()
 
 
-def open_event() -> threading.Event:
+def open_event():
     """An event that nobody has to wait for."""
     event = threading.Event()
     event.set()

@@ -1,7 +1,6 @@
 """A server as a target: only one of the list is asked, and its answer is a run like any other."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,12 +23,12 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{e="0",position="0"} %d
 """
 
 
-def local(request: Request, memory: Memory, cancel: threading.Event, progress: object) -> Iterator[Run | Step | End]:
+def local(request, memory, cancel, progress):
     """The engine of this process, which must not be asked for a server's run."""
     raise AssertionError(request.target)
 
 
-def events(url: str, allowed: tuple[str, ...]) -> list[Run | Step | End]:
+def events(url, allowed):
     request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
     return list(with_servers(local, allowed)(request, Memory(), Stop(), lambda message, share: None))
 
@@ -46,7 +45,7 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told():
 
 
 def test_a_stop_reaches_a_server_that_only_pings():
-    cancel, found = Stop(), list[Run | Step | End]()
+    cancel, found = Stop(), []
     with rude_server.serving(rude_server.MANNERS["pings"]) as url:
         request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
         stream = with_servers(local, (url,))(request, Memory(), cancel, lambda message, share: None)

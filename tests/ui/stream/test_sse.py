@@ -12,7 +12,7 @@ from specviz.ui.stream import sse
 from specviz.ui.stream.sse import PATH, EventStreams, route
 
 
-def going(*lines: str) -> tuple[EventStreams, str]:
+def going(*lines):
     """A live run that has written these lines so far."""
     streams = EventStreams(TraceStore(), every=0.001)
     key = streams.begin()
@@ -21,15 +21,15 @@ def going(*lines: str) -> tuple[EventStreams, str]:
     return streams, key
 
 
-def client(streams: EventStreams) -> TestClient:
+def client(streams):
     return TestClient(Starlette(routes=[route(streams, lambda scope: "here")]))
 
 
-def data(text: str) -> list[str]:
+def data(text):
     return [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
 
 
-def events(text: str) -> list[str]:
+def events(text):
     return [event for event in text.split("\n\n") if "data: " in event]
 
 

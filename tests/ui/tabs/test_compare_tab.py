@@ -1,26 +1,23 @@
 """Two runs beside each other: where their texts part, and what happens when one of them cannot be run."""
 
-from collections.abc import Iterator
-
 import gradio as gr
 import pytest
 from msgspec.structs import replace
 
 from specviz.trace.schema import Trace
 from specviz.ui.access import Caller
-from specviz.ui.app_state import AppState, make
+from specviz.ui.app_state import make
 from specviz.ui.archive import Gallery
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import compare_tab, events
-from specviz.ui.tabs.compare_tab import CompareTab, Pair
-from specviz.ui.tabs.events import Updates
+from specviz.ui.tabs.compare_tab import CompareTab
 from specviz.ui.tabs.run_tab import Runs, TextTab
 from specviz.viewer import pair
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked, banners, gallery
 from tests.support.traces.samples import sample_trace
 
 
-def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
+def timed(trace, speedup, title, **run):
     """The trace as one that is so much faster than its autoregressive run, at temperature 0 unless said otherwise."""
     own = sum(step.time.total for step in trace.steps) / sum(len(step.emitted) for step in trace.steps)
     count = len(trace.end.baseline.token_ns)
@@ -35,7 +32,7 @@ def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
     )
 
 
-def parted(trace: Trace) -> tuple[Trace, int]:
+def parted(trace):
     """The trace with another token on its fifth step, and where that stands."""
     step = trace.steps[4]
     steps = (*trace.steps[:4], replace(step, emitted=(1, *step.emitted[1:])), *trace.steps[5:])
@@ -130,32 +127,30 @@ def test_the_tab_opens_on_a_gain():
     assert found.text.startswith("same")
 
 
-def made(shared: AppState) -> CompareTab:
+def made(shared):
     with gr.Blocks(), gr.Tab() as opened:
         return CompareTab(shared, opened, TextTab(shared))
 
 
-def live(
-    tab: CompareTab, names: Pair = ("stand", "prompt_lookup"), runs: Runs | None = None, **changes: str
-) -> Iterator[Updates]:
+def live(tab, names=("stand", "prompt_lookup"), runs=None, **changes):
     return tab.running(Caller("a"), asked(tab.shared, **changes), names, [] if runs is None else runs)
 
 
-def chosen(tab: CompareTab, updates: Updates) -> Pair | None:
+def chosen(tab, updates):
     """The runs that are chosen at both sides, if that is changed."""
     left, right = tab.sides
     return (updates[left].value, updates[right].value) if left in updates else None
 
 
-def is_idle(tab: CompareTab, updates: Updates) -> bool:
+def is_idle(tab, updates):
     return bool(updates[tab.run].value == "Run both")
 
 
 def test_rounds_take_turns_and_remember_nothing(tmp_path, monkeypatch):
-    engine, compared = FakeEngine(), list[int]()
+    engine, compared = FakeEngine(), []
     monkeypatch.setattr(compare_tab, "banner", lambda rounds, rehearsals: compared.append(len(rounds)) or "judged")
     shared = app(tmp_path, engine)
-    memories: list[object] = []
+    memories = []
     stream = shared.live.stream
 
     def watched(request, memory, *more):
@@ -198,7 +193,7 @@ def test_the_stages_say_that_runs_are_to_come_and_nothing_of_the_kind_without_an
 def test_a_stop_ends_both(tmp_path):
     tab = made(app(tmp_path, FakeEngine(steps=200, pace=0.02)))
     left, right = tab.stages
-    changes: list[Updates] = []
+    changes = []
     for updates in live(tab, ("stand", "stand")):
         changes.append(updates)
         if '"follow":true' in updates.get(left, ""):

@@ -4,7 +4,6 @@ import base64
 import threading
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -29,7 +28,7 @@ from tests.support.traces.image_runs import GRID, tiny_models
 SESSION = "somebody"
 
 
-def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any) -> FormState:
+def asked(prompt="red apple", method="lantern_pp", own=None, **basics):
     basic_form, advanced = request_form.forms(settings.Settings(), modality="image")
     forms = (changed(basic_form, **basics), changed(advanced, baseline=False), request_form.method_answer(method, own or {}))
     return FormState(method, "emoji-64", prompt, *forms, modality="image")
@@ -40,7 +39,7 @@ def page():
     return app_state.make(replace(settings.Settings(), any_model=False))
 
 
-def made(wanted: FormState) -> Any:
+def made(wanted):
     return request_form.request(wanted, settings.Settings(any_model=False))
 
 
@@ -171,7 +170,7 @@ CONCEPTS = {
 }  # fmt: skip
 
 
-def offered(title: str) -> list[list[str]]:
+def offered(title):
     """The examples under a title, each split into its parts: label, style, ground."""
     (group,) = [one for one in examples.groups("image") if one["kind"] == title]
     return [example["prompt"].split(", ") for example in group["examples"]]

@@ -1,23 +1,18 @@
 """Inspecting a drafter on the page: it waits its turn, has an end, and opens no door to foreign models."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.pipeline.request import Request
 from specviz.ui.access import Caller, PageSession
-from specviz.ui.app_state import AppState
 from specviz.ui.tabs import traces_tab
 from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app
 
-Tell = Callable[[str], None]
 
-
-def outcome(shared: AppState, drafter: str = "eagle3", target: str = "", session: str = "me") -> tuple[list[str], Any]:
+def outcome(shared, drafter="eagle3", target="", session="me"):
     """What the page is told, and the report."""
     steps = list(traces_tab.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
     sentences = [step for step in steps if isinstance(step, str)]
@@ -38,7 +33,7 @@ def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path, mon
 
 
 def test_it_never_runs_beside_a_live_run(tmp_path, monkeypatch):
-    engine, beside = FakeEngine(steps=10, pace=0.05), list[int]()
+    engine, beside = FakeEngine(steps=10, pace=0.05), []
     shared = app(tmp_path, engine)
     monkeypatch.setattr(traces_tab, "inspected", lambda *_: (beside.append(engine.running), report())[1])
     frames = shared.live.run(PageSession(), Request(method="stand", prompt="Say something."))
@@ -51,7 +46,7 @@ def test_it_never_runs_beside_a_live_run(tmp_path, monkeypatch):
 
 
 def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path, monkeypatch):
-    asked = list[str]()
+    asked = []
     monkeypatch.setattr(traces_tab, "inspected", lambda *given: asked.append(given[0]) or report())
     closed, opened = app(tmp_path / "a", any_model=False), app(tmp_path / "b", any_model=True)
     for drafter, target in (("someone/head", ""), ("/etc", ""), ("eagle3", "someone/model"), ("", "")):

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from specviz.methods.registry import all_methods
 from specviz.trace import metrics
 from specviz.ui.access import Caller
-from specviz.ui.app_state import AppState
 from specviz.ui.archive import ONE_CLOCK, Gallery
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.settings import Settings
@@ -24,13 +21,13 @@ from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, recorded
 ASKED = ["prompt_lookup", "token_recycling", "stand"]
 
 
-def tab(shared: AppState) -> MethodsTab:
+def tab(shared):
     with gr.Blocks(), gr.Tabs() as tabs, gr.Tab("Methods") as opened:
         text = TextTab(shared)
         return MethodsTab(shared, opened, text, RunTabs(shared, tabs, {"text": text}), "trigger('submit'), trigger('stop')")
 
 
-def race(shared: AppState, runs: list[Any], methods: list[str] | None = None, prompt: str = "Hello") -> Iterator[dict[str, Any]]:
+def race(shared, runs, methods=None, prompt="Hello"):
     for value, kept in tab(shared).race(Caller("a"), prompt, ASKED if methods is None else methods, runs):
         assert kept is runs
         yield json.loads(value)
@@ -47,7 +44,7 @@ def test_a_lane_has_the_clock_and_the_words_of_its_run():
 
 
 def test_methods_run_one_after_the_other_on_one_prompt_and_join_the_session(tmp_path):
-    engine, runs = FakeEngine(), list[Any]()
+    engine, runs = FakeEngine(), []
     states = list(race(app(tmp_path, engine), runs))
     assert [one.method for one in engine.asked] == ASKED and engine.most_running == 1
     assert {(one.prompt, one.temperature, one.max_new_tokens, one.baseline) for one in engine.asked} == {("Hello", 0, 64, True)}
@@ -68,7 +65,7 @@ def test_a_race_is_bounded_in_methods_and_time(tmp_path, monkeypatch):
 
 
 def test_a_race_that_is_stopped_keeps_the_lanes_so_far(tmp_path):
-    engine, runs = FakeEngine(pace=0.01), list[Any]()
+    engine, runs = FakeEngine(pace=0.01), []
     shared = app(tmp_path, engine)
     states = race(shared, runs)
     for state in states:

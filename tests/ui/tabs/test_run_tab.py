@@ -6,28 +6,24 @@ Choosing a method shows its recorded run and brings its own settings; what the v
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import gradio as gr
 import pytest
 from msgspec.structs import replace
 
 from specviz.trace import store
-from specviz.trace.schema import Trace
 from specviz.ui.access import Caller
-from specviz.ui.app_state import AppState, make
+from specviz.ui.app_state import make
 from specviz.ui.archive import MINE
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import events
-from specviz.ui.tabs.events import Updates
 from specviz.ui.tabs.request_form import Basics
 from specviz.ui.tabs.run_tab import ImageTab, TextTab, VisionTab
 from tests.support.fakes.ui import VISITOR, FakeEngine, Refused, app, asked, banners, changed, gallery, recorded
 from tests.support.traces.samples import lines
 
 
-def made(shared: AppState) -> TextTab:
+def made(shared):
     with gr.Blocks():
         return TextTab(shared)
 
@@ -37,13 +33,13 @@ def tab(tmp_path):
     return made(app(tmp_path))
 
 
-def live(tab: TextTab, shown: str = "token_recycling", runs: Any = None, **changes: str) -> Iterator[Updates]:
+def live(tab, shown="token_recycling", runs=None, **changes):
     wanted = asked(tab.shared, **changes)
     values = [getattr(wanted, name) for name in tab.controls]
     return tab.running(Caller("a"), shown, [] if runs is None else runs, *values)
 
 
-def is_running(tab: TextTab, updates: Updates) -> bool:
+def is_running(tab, updates):
     return bool(updates[tab.run].value == tab.verb[1])
 
 
@@ -53,7 +49,7 @@ def test_a_recorded_run_plays_and_sets_the_controls(tab):
 
 
 def test_a_live_run_streams_is_kept_and_explained(tab):
-    runs: list[tuple[str, str]] = []
+    runs = []
     updates = list(live(tab, runs=runs))
     assert is_running(tab, updates[0]) and not is_running(tab, updates[-1])
     ((_, name),) = runs
@@ -114,7 +110,7 @@ def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tab)
     trace = tab.shared.archive.trace("stand")
 
     def shown(method):
-        changed: Trace = replace(trace, run=replace(trace.run, method=method))
+        changed = replace(trace, run=replace(trace.run, method=method))
         return tab.show(MINE + tab.shared.archive.store.new(lines(changed), checked=True), [], "a")
 
     assert shown("stand")[tab.prompt] == trace.run.prompt
@@ -173,9 +169,6 @@ class Visitor:
     @property
     def shown(self):
         return self.updates.get(self.tab.run_name)
-
-
-Enter = Callable[[str], Visitor]
 
 
 @pytest.fixture

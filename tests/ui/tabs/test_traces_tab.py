@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
-from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
 from specviz.ui.tabs.run_tab import TextTab
@@ -24,11 +22,11 @@ def shared(tmp_path):
     return app(tmp_path)
 
 
-def opened(shared: AppState, file: Path) -> str:
+def opened(shared, file):
     return asyncio.run(shared.archive.open(str(file)))
 
 
-def broken(line: int, **fields: object) -> str:
+def broken(line, **fields):
     made = lines(sample_trace(6, method="stand"))
     made[line] = json.dumps({**json.loads(made[line]), **fields})
     return "\n".join(made) + "\n"

@@ -19,13 +19,13 @@ from tests.support.traces.recordings import beginning
 from tests.support.traces.samples import lines
 
 
-def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:
+def png(size=(20, 10), mode="RGB"):
     out = io.BytesIO()
     Image.new(mode, size).save(out, "PNG")
     return out.getvalue()
 
 
-def event(at: object) -> gr.EventData:
+def event(at):
     made = gr.EventData(None, {"at": at})
     return made
 
@@ -74,7 +74,7 @@ def test_what_is_no_picture_leaves_the_one_that_was_there(tab, tmp_path, data):
     assert list(tab.bring(None)) == [tab.banner]
 
 
-def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> FormState:
+def ask(settings, picture, target="scenes-vlm", method="hivis"):
     forms = (*request_form.forms(settings), request_form.method_answer(method))
     return FormState(method, target, "What is there?", *forms, picture=picture, modality="vision_language")
 

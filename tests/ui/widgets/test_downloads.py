@@ -1,11 +1,9 @@
 """Any run can be saved in any format, made once, and a question that makes no sense is answered with a sentence."""
 
-from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from specviz.ui import theme
@@ -13,8 +11,6 @@ from specviz.ui.archive import MINE
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import app
 from tests.support.traces.samples import lines, sample_trace
-
-Save = Callable[..., Response]
 
 
 @pytest.fixture
@@ -66,7 +62,7 @@ def test_what_cannot_be_saved_is_explained(save, asked):
 
 
 def test_a_file_is_made_once_and_the_latest_are_kept_within_bounds(shared, monkeypatch):
-    made, make = list[str](), downloads.make
+    made, make = [], downloads.make
     monkeypatch.setattr(downloads, "make", lambda archive, run, kind, step: made.append(kind) or make(archive, run, kind, step))
     files = downloads.Files(shared.archive, lambda scope: "here", kept_bytes=2_000)
     client = TestClient(Starlette(routes=[downloads.Route("/file", files.answer)]))
