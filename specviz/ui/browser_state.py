@@ -33,6 +33,13 @@ TAKE = """(_, ...rest) => {
 }"""
 """JavaScript that returns the kept state after a reload, but not if the visitor followed a link."""
 
+DEFAULT_GUIDANCE = """(text) => {
+  const form = JSON.parse(text);
+  if (Number(form.values.guidance) === form.given.guidance) form.values.guidance = form.given.guidance = 0;
+  return JSON.stringify(form);
+}"""
+"""JavaScript that restores a target's default guidance in a form, unless the visitor changed the value."""
+
 
 def remember(place: str) -> str:
     """Return JavaScript that stores the values of a tab's controls."""

@@ -199,9 +199,10 @@ def build(shared: AppState) -> gr.Blocks:
                 about_tab.build(shared, opened)
         api.register(shared)
 
-        kept_text = gr.Textbox(visible=False)
-        arriving = [kept_text, *run_tabs.runs]
-        page.load(run_tabs.arrive, arriving, run_tabs.outputs, js=browser_state.TAKE, queue=False, **QUIET)
+        page.load(
+            run_tabs.arrive, [gr.Textbox(visible=False), *run_tabs.runs], run_tabs.outputs, js=browser_state.TAKE, queue=False,
+            **QUIET,
+        )  # fmt: skip
         shown = [tab.hardware for tab in run_tabs.by_id.values()]
         page.load(lambda: [panels.hardware(shared.hardware.sentence())] * len(shown), None, shown, queue=False, **QUIET)
 
@@ -219,24 +220,19 @@ def build(shared: AppState) -> gr.Blocks:
     return page
 
 
-def _other_tabs(shared: AppState) -> dict[str, str]:
-    """Return the tab of every recorded run that is outside the first tab, by the run's name."""
-    words = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
-    return {one.name: words[one.run.modality] for one in shared.archive.gallery.of(*words)}
-
-
 def launch_options(shared: AppState) -> dict[str, Any]:
     """Return the options of ``launch``.
 
     ``show_error`` is off because exceptions other than ``gr.Error`` may contain paths of the server.
     """
     settings, visitor = shared.settings, shared.presence.address_in
+    tabs = {VisionTab.modality: VISION.lower(), ImageTab.modality: IMAGE.lower()}
     most_bytes = settings.max_upload_mb * 1_000_000
     return {
         "theme": theme.theme(),
         "css": theme.css(),
         "js": theme.source("page.js"),
-        "head": head(_other_tabs(shared)),
+        "head": head({one.name: tabs[one.run.modality] for one in shared.archive.gallery.of(*tabs)}),
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,

@@ -1,5 +1,7 @@
 """The Image and the Vision-language tab as a visitor meets them: recorded runs play there, scenes are chosen by keyboard."""
 
+import re
+
 import pytest
 
 pytest.importorskip("playwright")
@@ -52,6 +54,24 @@ def test_a_live_run_reaches_the_stage_of_a_tab_opened_late_which_lists_it_after_
     expect(newcomer.page.locator(f"#{prefix}-recording option:checked")).to_have_text(own)
     newcomer.until(f"{stage}.trace.end && {stage}.feed.name.startsWith('mine:')")
     newcomer.errors.clear()  # Gradio's own, of the answers that a reload cuts off
+
+
+def test_another_target_has_its_own_guidance_unless_the_visitor_chose_one(newcomer):
+    newcomer.tab("Image")
+    newcomer.until(f"{newcomer.stage('#sp-image-stage')}.trace.end")
+    guidance = newcomer.page.locator("#sp-image-basics input[id$='-guidance']")
+    expect(guidance).to_have_value("2")  # the recorded run's
+
+    def choose(target: str) -> None:
+        newcomer.page.locator("#sp-image-target input").click()
+        newcomer.page.get_by_role("option", name=target).click()
+
+    choose("Sprites, 32 pixels")
+    expect(guidance).to_have_value("0")
+    guidance.fill("3")
+    choose("Emoji, 64 pixels")
+    expect(newcomer.page.locator("#sp-image-target input")).to_have_value(re.compile("64 pixels"))
+    expect(guidance).to_have_value("3")
 
 
 def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor):

@@ -69,8 +69,8 @@ def test_what_other_tabs_show_travels_when_they_are_opened(url):
 
 def test_the_head_knows_the_tab_of_a_run_that_is_not_text(tmp_path):
     traces = gallery(tmp_path / "traces", ("stand", "hivis", "lantern_pp"))
-    found = delivery._other_tabs(make(Settings(traces=traces), FakeEngine()))
-    assert found == {"hivis": "vision-language", "lantern_pp": "image"}
+    head = delivery.launch_options(make(Settings(traces=traces), FakeEngine()))["head"]
+    assert json.loads(re.findall("tabs = (.*?);", head)[0]) == {"hivis": "vision-language", "lantern_pp": "image"}
     assert "<" not in re.sub(r"</?script[^>]*>", "", delivery.head({"</script><b>": "image"}))
 
 

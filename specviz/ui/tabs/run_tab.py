@@ -376,9 +376,10 @@ class RunTab(TabParts):
             [self.method.change, self.target.change], self.fitting, [self.method, self.target, self.draft],
             [self.draft, self.published], queue=False, **QUIET,
         )  # fmt: skip
+        self.target.input(None, self.basics, self.basics, js=browser_state.DEFAULT_GUIDANCE, **QUIET)
         kept = [getattr(self, name) for name in self.kept]
         remember = browser_state.remember(self.prefix)
-        gr.on([control.change for control in kept], None, kept, None, js=remember, queue=False, **QUIET)
+        gr.on([control.change for control in kept], None, kept, None, js=remember, **QUIET)
         for event in (played, chosen, ran):
             self.figures.on(event.then)
 
