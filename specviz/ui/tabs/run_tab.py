@@ -414,7 +414,7 @@ def methods(modality: str, published: bool = False) -> Groups:
     return grouped
 
 
-LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only, and mostly says so of other pictures."
+LIMITS = f"{DEFAULT_VISION_TARGET} knows only emoji and plain shapes; SmolVLM2 256M, 1.0 GB from the hub, describes photographs."
 
 
 class VisionTab(RunTab):
