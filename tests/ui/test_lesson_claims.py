@@ -1,5 +1,6 @@
 """What lessons and the teacher's notes say of their recordings is so, and what they ask can be reasoned."""
 
+import json
 import re
 from typing import Any
 
@@ -7,11 +8,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specviz.trace import metrics
-from specviz.trace.schema import REJECTED, RESAMPLED
+from specviz.trace import metrics, store
+from specviz.trace.schema import REJECTED, RELAXED, RESAMPLED
 from specviz.ui import lessons
 from specviz.ui.settings import Settings
 from tests.support.lessons import SHIPPED, shipped
+from tests.support.traces.recordings import TRACES
 
 EXAMPLES = {
     "03-chance": {0.8, 0.4, 0.4 / 0.8, round(1 - 0.8, 1), 1 - 0.4},
@@ -102,6 +104,14 @@ def test_the_lesson_on_dream_says_what_its_drafter_looked_at():
     step = trace.steps[lessons.places(one, trace)[3]]
     assert "".join(step.pieces[: step.accepted]) == " left there is a small" and trace.run.prompt == beside.run.prompt
     assert told("27-looking-while-drafting", 1, "picture") == told("26-a-picture-kept-back", 1, "picture")
+
+
+@pytest.mark.parametrize("name", ["lantern", "lantern_pp"])
+def test_a_fifth_of_the_codes_of_a_relaxed_recording_is_relaxed(name):
+    trace = store.read(TRACES / f"{name}.spectrace.jsonl.gz")
+    relaxed = sum(node.status == RELAXED for step in trace.steps for node in step.nodes)
+    assert len(trace.end.output_ids) == 256 and relaxed / 256 >= 0.2
+    assert "a fifth" in json.loads((TRACES / f"{name}.json").read_text("utf-8"))["note"]
 
 
 def test_the_lesson_on_mulo_sd_counts_its_islands_and_passes():
