@@ -371,17 +371,19 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
     steps, drawn = places(lesson, trace), set[int | None]()
     for number in range(len(lesson.pages)):
         printed = page(lesson, number, trace, beside)
-        if printed.ask or not answers:
+        ask = printed.ask
+        if ask or not answers:
             draft = lesson.pages[number].veiled and steps[number] not in drawn
             boxes = ""
-            if printed.ask:
-                choices = "".join(f"<li>{markup(choice)}</li>" for choice in printed.ask.choices)
-                boxes = f"<p><b>{markup(printed.ask.question)}</b></p><ul class='boxes'>{choices}</ul>"
+            if ask:
+                choices = "".join(f"<li>{markup(choice)}</li>" for choice in ask.choices)
+                boxes = f"<p><b>{markup(ask.question)}</b></p><ul class='boxes'>{choices}</ul>"
             drawn.update([steps[number]] if draft else [])
             body = _paragraphs(printed) + (_draft(trace.steps[steps[number] or 0]) if draft else "") + boxes
             sections.append(f"<section><h2>{number + 1}</h2><div>{body}</div></section>")
-        if printed.ask or answers:
-            answers.append(_answer(number + 1, printed))
+        if ask or answers:
+            answer = f"<b>{markup(ask.choices[ask.answer])}.</b> {printed.reveal}" if ask else _paragraphs(printed)
+            answers.append(f'<li value="{number + 1}">{answer}</li>')
     title, about = markup(lesson.title), markup(lesson.about)
     run = markup(f"{trace.run.title} on {trace.run.target}: {trace.run.prompt}")
     sections.append(f"<section><h2>★</h2><p><b>Task.</b> {printed.task}</p></section>" if printed.task else "")
@@ -394,11 +396,6 @@ def sheet(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
 
 def _paragraphs(page: Page) -> str:
     return "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
-
-
-def _answer(number: int, page: Page) -> str:
-    answer = f"<b>{markup(page.ask.choices[page.ask.answer])}.</b> {page.reveal}" if page.ask else _paragraphs(page)
-    return f'<li value="{number}">{answer}</li>'
 
 
 def _draft(step: Step) -> str:

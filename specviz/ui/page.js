@@ -280,8 +280,8 @@
     /** The visible stage that has a run. @returns {Stage | null} */
     stage: () => [...document.querySelectorAll(".specviz-host")].map((host) => host.specviz?.stage)
       .find((viewer) => isSeen(viewer) && viewer.last >= 0) || null,
-    /** The name of its run, if others can open it. */
-    name: () => { const viewer = lent.stage(); return viewer && isShared(viewer) ? nameOf(viewer) : ""; },
+    /** The name of its run, if others can open it; a lesson's stage adds its page after a `#`. */
+    name: () => { const viewer = lent.stage(); return viewer && isShared(viewer) ? nameOf(viewer).split("#")[0] : ""; },
     /** The name of its run, if it is the visitor's own and not shared yet. */
     own: () => { const viewer = lent.stage(); return viewer && !isShared(viewer) ? nameOf(viewer) : ""; },
     /** Have the server keep a run of the visitor's own, by default the visible one; until when, in a sentence. */
@@ -315,7 +315,7 @@
   document.addEventListener("specviz:source", async (event) => {
     event.preventDefault();
     const { stage: viewer, take } = /** @type {CustomEvent} */ (event).detail;
-    const answer = await fetch(`${base()}/specviz/file?${new URLSearchParams({ kind: "source", run: nameOf(viewer) })}`).catch(() => null);
+    const answer = await fetch(`${base()}/specviz/file?${new URLSearchParams({ kind: "source", run: nameOf(viewer).split("#")[0] })}`).catch(() => null);
     if (answer && answer.ok) take(await answer.json(), "");
     else take([], answer && answer.status === 400 ? await answer.text() : "The server did not answer; try again.");
   });

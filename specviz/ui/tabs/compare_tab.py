@@ -20,7 +20,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui import theme
 from specviz.ui.access import Caller
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import MINE, OPENING, Gallery, choices, join
+from specviz.ui.archive import MINE, OPENING, choices, join
 from specviz.ui.stream import sse
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.events import QUIET, TabParts, Updates, run_buttons
@@ -60,12 +60,6 @@ def requests(shared: AppState, form_state: FormState, names: Pair) -> list[Reque
         form = replace(form_state, method=run.method, basics=basics, advanced=advanced, own=own)
         listed.append(replace(request_form.request(form, shared.settings), baseline=True))
     return listed
-
-
-def first_pair(gallery: Gallery) -> Pair:
-    """Return the names of the two runs shown first."""
-    left, right, *_ = *gallery.pair, *gallery.recordings, "", ""
-    return left, right
 
 
 def unlike(left: Run, right: Run) -> str:
@@ -205,8 +199,9 @@ class CompareTab(TabParts):
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab) -> None:
         """Build the tab. Both runs use the target of the ``text`` tab."""
         self.shared, self.runs = shared, text.runs
-        names, listed = first_pair(shared.archive.gallery), choices(shared.archive, [])
-        first = shared.archive.gallery.recordings.get(names[0])
+        gallery, listed = shared.archive.gallery, choices(shared.archive, [])
+        names = (*gallery.pair, *gallery.recordings, "", "")[:2]
+        first = gallery.recordings.get(names[0])
         offered = (first.run.prompt, first.run.sampling.temperature) if first else ("", 0.0)
         self.offered = gr.State(offered)
         with gr.Column(elem_classes="sp-compare"):

@@ -177,8 +177,7 @@ class RunTab(TabParts):
 
         If only certain methods run on the target, the default target is restored when another method is selected.
         """
-        special = any(target in method.targets for method in all_methods().values())
-        before = {self.target_before: self.default_target if special else ""}
+        before = {self.target_before: self.default_target * any(target in method.targets for method in all_methods().values())}
         return before | ({self.target: target} if self.lists(target) or self.shared.settings.any_model else {})
 
     def lists(self, target: str) -> bool:
@@ -204,8 +203,8 @@ class RunTab(TabParts):
 
     def offers(self, method: str) -> bool:
         """Return whether the tab lists a method."""
-        listed = methods(self.modality, self.shared.settings.any_model)
-        return any(method in dict(titles).values() for titles in listed.values())
+        groups = methods(self.modality, self.shared.settings.any_model).values()
+        return any(method in dict(titles).values() for titles in groups)
 
     def filled(self, prompt: str, forms: Sequence[str]) -> Updates:
         """Return the updates of the prompt and of the basic and advanced forms."""
@@ -342,7 +341,8 @@ class RunTab(TabParts):
         try:
             recording = self.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
-            offered = zip(self.forms(run), (basics, advanced), strict=True)
+            fitting = run if run is None or run.target == own_choices[0] else run.replace(guidance=None)
+            offered = zip(self.forms(fitting), (basics, advanced), strict=True)
             basics, advanced = (request_form.filled(*pair, edits=True) for pair in offered)
             own_prompt = prompt.strip() != given.strip()
             given = given if own_prompt or run is None else run.prompt
@@ -455,15 +455,14 @@ class VisionTab(RunTab):
     def take_over(self, trace: Trace, run_name: str) -> Updates:
         """Like :meth:`RunTab.take_over`, including the picture."""
         updates, picture = super().take_over(trace, run_name), examples.of_run(trace)
-        return updates if picture is None else updates | self.chosen(picture, by_hand=False)
+        return updates if picture is None else updates | self.chosen(picture, by_hand=run_name.startswith(MINE))
 
     def restore(self, part: Kept) -> Updates:
         """Like :meth:`RunTab.restore`, including the picture."""
         updates = super().restore(part)
         picture = examples.of_preview(part.values(self.kept).get("preview", "")) if updates else None
-        if picture is None:
-            return updates
-        return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in examples.scenes()))
+        by_hand = all(picture != scene.data for scene in examples.scenes())
+        return updates if picture is None else updates | self.chosen(picture, by_hand)
 
     def bring(self, path: str | None) -> Updates:
         """Return the updates after a picture is uploaded. If the file is invalid, the current picture is kept."""
@@ -475,10 +474,9 @@ class VisionTab(RunTab):
 
     def take(self, basics: str, event: gr.EventData) -> Updates:
         """Return the updates that take over the clicked example picture and its question."""
-        scene = examples.clicked(event, examples.scenes())
-        if scene is None:
-            return {self.banner: gr.skip()}
-        return self.chosen(scene.data) | {self.prompt: scene.question} | self.say("")
+        if scene := examples.clicked(event, examples.scenes()):
+            return self.chosen(scene.data) | {self.prompt: scene.question} | self.say("")
+        return {self.banner: gr.skip()}
 
     def chosen(self, data: bytes, by_hand: bool = True) -> Updates:
         """Return the updates that select a picture. ``by_hand``: whether the visitor chose the picture."""

@@ -264,6 +264,14 @@ def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter):
     assert pictures.shown == "lantern_pp"
 
 
+def test_a_method_s_recorded_run_of_another_target_leaves_the_guidance_to_the_target(enter):
+    visitor = enter("image")
+    tab, values = visitor.tab, (visitor.given, visitor.prompt, visitor.basics, visitor.advanced)
+    for target, guidance in (("emoji-64", 2.0), ("sprites-32", 0.0)):
+        updates = tab.choose_method("lantern_pp", [], *values, VISITOR, target, "")
+        assert json.loads(updates[tab.basics])["values"]["guidance"] == guidance
+
+
 def test_a_form_that_is_no_form_is_refused_in_words(enter):
     visitor = enter("text")
     visitor.basics = "{"

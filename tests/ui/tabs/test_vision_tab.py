@@ -95,7 +95,8 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
     name = f"mine:{tab.shared.archive.store.new(lines(trace))}"
     updates = tab.show(name, [("dream", name)], "a")
     (note,) = [note for note in trace.steps[0].notes if note.type == "picture"]
-    assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
+    assert updates[tab.picture] == base64.b64decode("".join(note.data["png"]))
+    assert updates[tab.by_hand], "a run of this session has the visitor's picture"
     assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]
     for by_hand in (False, True):
         assert (tab.picture in tab.apply_limits(updates, "dream", "scenes-vlm", "", by_hand)) != by_hand

@@ -49,7 +49,8 @@ function share(box, button, page) {
     for (const name of names) before = (await page.keep(name)) || before;
     const url = new URL(page.link());
     if (names.length) url.searchParams.set("methods", names.join());
-    return copied(url.href, "Link", pair && page.own() ? "Your own run is not in a link to a pair: share it from its tab. " : before);
+    const mine = pair && [...pair.querySelectorAll(".specviz-host")].some(({ specviz }) => specviz?.stage.live || specviz?.stage.feed.name.startsWith("mine:"));
+    return copied(url.href, "Link", mine ? "Your own run is not in a link to a pair: share it from its tab. " : before);
   }
 
   async function embed() {
