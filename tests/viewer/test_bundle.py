@@ -55,7 +55,7 @@ def test_every_file_is_in_the_bundle_and_small():
     assert "svp-" not in bundle.script() and len(gzip.compress(bundle.script("play").encode())) < 25_500
     # Two thirds of it are the run that it tells.
     assert "sst-" not in bundle.script() and len(gzip.compress(bundle.script("story").encode())) < 62_000
-    assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.script("share").encode())) < 8_300
+    assert "sp-ways" not in bundle.script() and len(gzip.compress(bundle.script("share").encode())) < 8_350
     assert "svf-" not in bundle.script() and len(gzip.compress(bundle.script("field").encode())) < 11_000
     assert "specviz-stage" not in IN_APP and len(gzip.compress(bundle.script("element").encode())) < 900
     assert "sv-read-" not in bundle.script() and len(gzip.compress(bundle.script("reading").encode())) < 6_000
