@@ -171,11 +171,15 @@ class ServedToken:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Tokens that arrived together, ``gap_ns`` after the previous arrival. ``drafted``: None if not reported."""
+    """Tokens that arrived together, ``gap_ns`` after the previous arrival. ``drafted``: None if not reported.
+
+    ``accepted``: maximum number of tokens that were drafted.
+    """
 
     tokens: Sequence[ServedToken]
     gap_ns: int = 0
     drafted: int | None = None
+    accepted: int = MAX_NODES
 
 
 class TokenReader(NumberedTokens):
@@ -338,7 +342,7 @@ def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
             continue
         if not waiting:
             drafted, expected, before = max(0, made - before[0]), min(MAX_DEPTH, kept - before[1]), (made, kept)
-        waiting = [*waiting, *tokens]
+        waiting += tokens
     if waiting:
         yield Arrival(waiting, drafted=drafted)
 
@@ -354,24 +358,24 @@ def rounds_by_counts(tokens: Sequence[ServedToken], counts: Speculation) -> tupl
         raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they must match.")
     spoken = sum(accepted) + len(accepted)
     plain = len(tokens) - 1 - spoken
-    wrong = any(not kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
-    if not tokens or wrong:
+    pairs = list(zip(accepted, drafted, strict=True))
+    if not tokens or any(not kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in pairs):
         raise BadInput("The per-step values are not counts of accepted and drafted tokens; is the response complete?")
     if accepted and -plain > accepted[-1] + 1:
         raise BadInput(f"The counts add up to {spoken + 1} tokens, but the text has {len(tokens)}; is the response complete?")
     rounds = [Arrival([token], drafted=0) for token in tokens[: 1 + max(0, plain)]]
     rest = iter(tokens[len(rounds) :])
-    for kept, made in zip(accepted, drafted, strict=True):
+    for kept, made in pairs:
         if part := list(islice(rest, kept + 1)):
-            rounds.append(Arrival(part, drafted=made))
+            rounds.append(Arrival(part, drafted=made, accepted=kept))
     words = f"The server reports no position for rounds without a draft ({plain}); here they come before all others."
     return rounds, words if plain > 0 and accepted else ""
 
 
 def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> None:
     """Add these rounds as steps of a text that ended for ``reason``."""
-    for number, arrival in enumerate(rounds, start=1):
-        steps.add(chain_round(arrival, reason if number == len(rounds) and reason in CUTS else None))
+    for arrival in rounds:
+        steps.add(chain_round(arrival, reason if arrival is rounds[-1] and reason in CUTS else None))
 
 
 def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
@@ -379,7 +383,10 @@ def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
 
     Further drafted tokens that the server counts were rejected.
     """
-    ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
+    tokens = arrival.tokens
+    ids, p = [token.token for token in tokens], [token.p for token in tokens]
+    if len(ids) > arrival.accepted:
+        cut = None  # the round is whole
     drafted = min(arrival.drafted or 0, MAX_NODES - 1)
     kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the text may end inside the accepted tokens
     untold = max(0, drafted - len(kept))
@@ -389,11 +396,11 @@ def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
         Nanoseconds(host=arrival.gap_ns),
         p=p,
         bonus_p=p[-1],
-        top=[token.top for token in arrival.tokens],
+        top=[token.top for token in tokens],
         cut=cut,
         untold=untold,
         notes=() if arrival.drafted is None else (ServedNote(None, untold, drafted).to_note(),),
-        pieces=[token.piece for token in arrival.tokens],
+        pieces=[token.piece for token in tokens],
     )
 
 

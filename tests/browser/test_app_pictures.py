@@ -62,7 +62,7 @@ def test_another_target_has_its_own_guidance_unless_the_visitor_chose_one(newcom
     guidance = newcomer.page.locator("#sp-image-basics input[id$='-guidance']")
     expect(guidance).to_have_value("2")  # the recorded run's
 
-    def choose(target: str) -> None:
+    def choose(target):
         newcomer.page.locator("#sp-image-target input").click()
         newcomer.page.get_by_role("option", name=target).click()
 

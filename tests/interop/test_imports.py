@@ -35,6 +35,9 @@ def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path):
     (trace,) = found.traces
     assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4]
     assert [step.verified for step in trace.steps] == [0, 3, 2, 4] and trace.steps[0].position == 4
+    assert [step.accepted for step in trace.steps] == [0, 2, 0, 3] and trace.steps[-1].cut is None, (
+        "the last token is the target's"
+    )
     assert found.unread == ("kv_transfer_params", "timings") and not found.notes
     assert trace.end.text == "".join(WORDS[:9])
     assert store.read(store.text(trace).encode()).end is not None
