@@ -53,7 +53,7 @@ DOORS = {("trace", "specviz.viewer.replay")}
 BUDGETS = {
     "acceptance": 5_153,
     "bench": 25_721,
-    "commands": 8_126,
+    "commands": 8_121,
     "drafting": 59_236,
     "engine": 23_090,
     "figures": 10_160,

@@ -13,6 +13,7 @@ from specviz.figures.theme import number
 from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Step
+from specviz.viewer.pair import rate
 
 if TYPE_CHECKING:
     from specviz.interop.server import Server
@@ -76,17 +77,19 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Request], rounds: 
     for turn in range(rounds):
         for ask in asks:
             pair = [server, baseline] if turn % 2 == 0 else [baseline, server]
-            spent, texts = {}, {}
+            speeds, texts = {}, {}
             for one in pair:
                 answer = servers.Answer(one, ask, logprobs=logprobs)
                 list(answer.events())
                 assert answer.trace and answer.trace.end
-                spent[one.url] = max(1, sum(step.time.total for step in answer.trace.steps)) / len(answer.trace.end.output_ids)
+                if not (speed := rate(answer.trace)):
+                    raise BadInput(f"The answer of {one.url} is one step, which includes the prefill. Ask for more tokens.")
+                speeds[one.url] = speed
                 texts[one.url] = answer.trace.end.text
-            ratios.append(spent[baseline.url] / spent[server.url])
+            ratios.append(speeds[server.url] / speeds[baseline.url])
             equal += len(set(texts.values())) == 1
     middle = statistics.median(ratios)
     print_result(
-        f"{middle:.2f}× the tokens per second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
-        f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs have equal texts."
+        f"{middle:.2f}× the tokens per second of {baseline.url}, prefill excluded (median of {len(ratios)} pairs, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}); {equal} of {len(ratios)} pairs have equal texts."
     )

@@ -150,8 +150,14 @@ def test_the_command_prints_counters_and_the_ratio(tmp_path, capsys):
     printed = capsys.readouterr()
     assert status == 0 and "".join(WORDS) in printed.out
     assert "6 of 12 draft tokens accepted" in printed.err
-    assert "median of 2 pairs" in printed.out and "2 of 2 pairs have equal texts" in printed.out
+    assert "prefill excluded (median of 2 pairs" in printed.out and "2 of 2 pairs have equal texts" in printed.out
     assert store.read(out).run.title == "Served by vLLM"
+
+
+def test_an_answer_of_one_step_is_no_baseline_because_its_time_is_the_prefill(capsys):
+    with serving(Script([piece([3], "stop")])) as url, serving(Script(VLLM)) as plain:
+        assert main(["connect", url, "--prompt", "Why?", "--baseline", plain, "--rounds", "1"]) != 0
+    assert "Ask for more tokens" in capsys.readouterr().err
 
 
 def test_a_server_that_refuses_log_probabilities_is_asked_without():
