@@ -354,9 +354,13 @@ PATIENCE = 3.0
 
 @dataclass
 class PageSession:
-    """State of one open page. ``cancel`` stops the current run, and ``over`` is set when the current run has ended."""
+    """State of one open page. ``cancel`` stops the current run, and ``over`` is set when the current run has ended.
+
+    ``shown_in``: prefix of the tab that showed another run instead of the current one.
+    """
 
     address: str = ""
+    shown_in: str = ""
     memory: Memory = field(default_factory=Memory)
     cancel: Stop | None = None
     over: threading.Event = field(default_factory=threading.Event)
@@ -369,17 +373,17 @@ class PageSession:
     def begin(self, limit: Limit = unlimited) -> Stop:
         """Stop the current run and return the ``Stop`` of a new run."""
         self.stop()
-        self.cancel, self.over = Stop(limit), threading.Event()
+        self.cancel, self.over, self.shown_in = Stop(limit), threading.Event(), ""
         return self.cancel
 
     def current(self, cancel: threading.Event) -> bool:
         """Return whether ``cancel`` belongs to the page's current run."""
         return cancel is self.cancel
 
-    def turn_away(self) -> None:
+    def turn_away(self, shown_in: str = "") -> None:
         """Stop the current run and wait until it has ended, so that no late frame replaces what the page shows next."""
         running = self.stop()
-        self.cancel = None
+        self.cancel, self.shown_in = None, shown_in
         if running:
             self.over.wait(PATIENCE)
 

@@ -87,4 +87,7 @@ def asked(
 
 def methods() -> list[dict[str, Any]]:
     """List the methods with name, title, description, guarantee, and parameters with bounds."""
-    return [{**method.plain(), "parameters": request_form.fields(method.parameters)} for method in all_methods().values()]
+    return [
+        {**method.plain(), "parameters": json.loads(request_form.method_answer(method.name))["fields"]}
+        for method in all_methods().values()
+    ]

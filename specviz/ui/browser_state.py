@@ -33,6 +33,9 @@ TAKE = """(_, ...rest) => {
 }"""
 """JavaScript that returns the kept state after a reload, but not if the visitor followed a link."""
 
+AFTER_ARRIVAL = "async (...values) => (await window.specvizPage.arrival, values)"
+"""JavaScript that delays an event until the kept state is restored."""
+
 DEFAULT_GUIDANCE = """(text) => {
   const form = JSON.parse(text);
   if (Number(form.values.guidance) === form.given.guidance) form.values.guidance = form.given.guidance = 0;

@@ -231,22 +231,22 @@ def _relaxed(step: Step) -> int:
     return sum(step.nodes[node].status == RELAXED for node in step.path)
 
 
-def facts(trace: Trace, at: int | None) -> dict[str, str]:
+def facts(trace: Trace, at: int | None) -> dict[str, Any]:
     """Return the placeholder values of the run and, if given, of step ``at``."""
     end = trace.end.metrics if trace.end else {}
     sizes = [step.verified for step in trace.steps]
-    known = {
+    known: dict[str, Any] = {
         "method": trace.run.title,
         "target": trace.run.target,
-        "steps": str(len(trace.steps)),
-        "tokens": str(sum(len(step.emitted) for step in trace.steps)),
-        "budget": str(trace.run.max_new_tokens),
+        "steps": len(trace.steps),
+        "tokens": sum(len(step.emitted) for step in trace.steps),
+        "budget": trace.run.max_new_tokens,
         "tau": _number(metrics.tau(trace.steps)),
         "speedup": _number(verdict.speedup if (verdict := metrics.compared_speed(trace)) else None),
         "predicted": _number(end.get("predicted_speedup")),
         "nodes": f"{fmean(sizes or [0]):.0f}",
-        "fewest": str(min(filter(None, sizes), default=0)),
-        "most": str(max(sizes, default=0)),
+        "fewest": min(filter(None, sizes), default=0),
+        "most": max(sizes, default=0),
         "pass_cost": _number(pass_cost(trace)),
         "draft_share": _percent((end.get("shares") or {}).get("draft")),
         "same": _same(trace),
@@ -254,27 +254,27 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
     for depth, share in enumerate(metrics.accepted_by_depth(trace.steps), 1):
         known[f"accepted{depth}"] = _percent(share)
     for name, value in trace.run.parameters.items():
-        known[f"parameter.{name}"] = f"{value:g}" if isinstance(value, float) else str(value)
+        known[f"parameter.{name}"] = f"{value:g}" if isinstance(value, float) else value
     return known if at is None else known | step_facts(trace.steps[at])
 
 
-def step_facts(step: Step) -> dict[str, str]:
+def step_facts(step: Step) -> dict[str, Any]:
     """Return the placeholder values of one step."""
     bonus = step.bonus.text if step.bonus else ""
     sent = [node for node in step.nodes if node.status != PRUNED]
     parents = {node.parent for node in sent}
     return {
-        "step": str(step.index + 1),
+        "step": step.index + 1,
         "root": show_whitespace(step.nodes[0].text),
-        "drafted": str(step.verified),
-        "kept": str(step.accepted),
-        "relaxed": str(_relaxed(step)),
-        "emitted": str(len(step.emitted)),
+        "drafted": step.verified,
+        "kept": step.accepted,
+        "relaxed": _relaxed(step),
+        "emitted": len(step.emitted),
         "bonus": show_whitespace(bonus),
         "text": show_whitespace("".join(step.pieces)),
         "path": show_whitespace("".join(step.nodes[node].text for node in step.path)),
         "mean_depth": f"{mean_depth(step):.1f}",
-        "ends": str(sum(node.status not in (ROOT, PRUNED) for at, node in enumerate(step.nodes) if at not in parents)),
+        "ends": sum(node.status not in (ROOT, PRUNED) for at, node in enumerate(step.nodes) if at not in parents),
         "pass_ms": f"{step.time.verify / 1e6:.1f}",
     }
 
@@ -309,17 +309,17 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
 
 
-def filled(text: str, known: Mapping[str, str]) -> str:
+def filled(text: str, known: Mapping[str, Any]) -> str:
     """Return ``text`` as safe HTML, with placeholders replaced by values."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(text))
     stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
     code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
     linked = re.sub(r"arXiv (\d{4}\.\d{4,5})", ARXIV, code)
     linked = re.sub(r"\[(.+?)\]\((\?tab=[\w&;=-]+)\)", r'<a href="\2">\1</a>', linked)
-    return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], linked)
+    return re.sub(r"\{([\w.]+)\}", lambda match: markup(str(known[match[1]])) if match[1] in known else match[0], linked)
 
 
-def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Ask | None:
+def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, Any]) -> Ask | None:
     if ask is None or not ask.about:
         return ask
     assert at is not None

@@ -418,7 +418,13 @@
     return () => { clearTimeout(again); source.close(); };
   };
 
+  let arrive = () => {};
+  const arrival = new Promise((done) => { arrive = () => done(null); });
+
   window.specvizPage = {
+    /** Resolved once the kept runs are restored. */
+    arrival,
+    arrive,
     reveal,
     figures: (fold, run) => [isOpen(fold) ? run : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },

@@ -202,7 +202,7 @@ def build(shared: AppState) -> gr.Blocks:
         page.load(
             run_tabs.arrive, [gr.Textbox(visible=False), *run_tabs.runs], run_tabs.outputs, js=browser_state.TAKE, queue=False,
             **QUIET,
-        )  # fmt: skip
+        ).then(None, js="() => window.specvizPage.arrive()")  # fmt: skip
         shown = [tab.hardware for tab in run_tabs.by_id.values()]
         page.load(lambda: [panels.hardware(shared.hardware.sentence())] * len(shown), None, shown, queue=False, **QUIET)
 

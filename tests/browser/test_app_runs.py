@@ -77,8 +77,8 @@ def test_bad_input_is_said_above_a_stage_that_stays(visitor, running):
     visitor.button("Run live").click()
     expect(visitor.page.locator(".sp-say-error")).to_contain_text("Temperature is 9")
     visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("0.5")
-    visitor.button("Run live").click()
-    visitor.until(f"{visitor.stage()}.trace.mode === 'live'")
+    # Gradio drops a click until it has taken in the end of the refusal, which the page shows a little earlier.
+    visitor.until(f"{visitor.stage()}.trace.mode === 'live' || document.querySelector('#sp-run-live').click()")
     expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
 
 

@@ -227,7 +227,7 @@ def solutions() -> dict[int, set[int]]:
         1: {step.index + 1 for step in steps(1) if step.verified and not step.accepted and step.nodes[favourite(step)].q > 0.6},
         3: {step.index + 1 for step in steps(3) if any((node.threshold or 0) > 0.5 for node in refused(step))},
         6: {step.index + 1 for step in steps(6)[6:] if step.accepted > 1 and step.path[0] != favourite(step)},
-        8: {step.index + 1 for step in steps(8) if lessons.step_facts(step)["ends"] == "1"},
+        8: {step.index + 1 for step in steps(8) if lessons.step_facts(step)["ends"] == 1},
         9: {step.index + 1 for step in drift},
         10: {step.index + 1 for step in steps(10)[:33] if noted(step, "traversal")["rescued"]},
         14: {step.index + 1 for step in steps(14) if step.accepted == 4},

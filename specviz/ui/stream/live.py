@@ -251,10 +251,6 @@ class Ticket:
         with self.queue.changed:
             return self.queue.changed.wait_for(lambda: self.queue.tickets[0] is self, seconds)
 
-    def start(self) -> None:
-        """Record the start time of the run."""
-        self.started = self.queue.clock()
-
     def leave(self) -> None:
         """Release the place in the queue."""
         with self.queue.changed:
@@ -354,7 +350,7 @@ class RunStream:
                 yield replace(frame, failure=refusal)
                 return
             has_turn = True
-            ticket.start()
+            ticket.started = self.queue.clock()
             outlet = StreamSink(frame, nothing)
             with closing(pump(lambda: work(outlet), outlet, ticket.leave, is_wanted=lambda: not caller.gone)) as states:
                 for state, urgent in states:
@@ -457,8 +453,7 @@ class RunStream:
         try:
             trace = traces.read(text.encode()) if text else None
         except BadTrace as error:
-            broken = f"The trace of this run is invalid, so the run cannot be explained or saved: {error}"
-            failure = failure or broken
+            failure = failure or f"The trace of this run is invalid, so the run cannot be explained or saved: {error}"
         if abandoned and trace and not trace.end:
             ended = trace.replace(end=stopped(trace, frame.cancel.reason))
             self.store.append(frame.key, traces.lines(ended)[-1])

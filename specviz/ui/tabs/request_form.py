@@ -37,25 +37,21 @@ def title(name: str) -> str:
     return str(theme.texts()["titles"].get(name, words[:1].upper() + words[1:]))
 
 
-def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """Return the form fields of a parameter dataclass. ``high``: maximum by parameter, if lower than the dataclass's."""
-    listed = []
-    for parameter in describe(parameters):
-        field = {"name": parameter.name, "kind": parameter.kind, "title": title(parameter.name)} | vars(parameter.bounds)
-        listed.append(field | ({"high": high[parameter.name]} if high and parameter.name in high else {}))
-    return listed
-
-
 def answer(
     of: str, parameters: type, values: Mapping[str, Any] | None = None, high: Mapping[str, float] | None = None, own: bool = False
 ) -> str:
     """Return the value of a form.
 
-    ``values``: values by field, by default the field's default; ``own``: whether ``values`` count as edits of the visitor.
+    ``values``: values by field, by default the field's default; ``high``: maximum by field, if lower than the dataclass's;
+    ``own``: whether ``values`` count as edits of the visitor.
     """
-    defaults = {parameter.name: parameter.default for parameter in describe(parameters)}
+    fields, defaults = [], dict[str, Any]()
+    for one in describe(parameters):
+        field = {"name": one.name, "kind": one.kind, "title": title(one.name)} | vars(one.bounds)
+        fields.append(field | ({"high": high[one.name]} if high and one.name in high else {}))
+        defaults[one.name] = one.default
     chosen = {name: (values or {}).get(name, default) for name, default in defaults.items()}
-    return json.dumps({"of": of, "fields": fields(parameters, high), "values": chosen, "given": defaults if own else chosen})
+    return json.dumps({"of": of, "fields": fields, "values": chosen, "given": defaults if own else chosen})
 
 
 def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
@@ -63,8 +59,11 @@ def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
     return answer(method, get(method).parameters, values)
 
 
-def _read(payload: str | None, of: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the current and the given values of a form, both empty if the form belongs to another method."""
+def read(payload: str | None, of: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the current and the given values of a form, both empty if the form belongs to another method.
+
+    Raises BadInput for an invalid form.
+    """
     try:
         if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
             raise ValueError
@@ -72,11 +71,6 @@ def _read(payload: str | None, of: str) -> tuple[dict[str, Any], dict[str, Any]]
         return (dict(form["values"]), dict(form.get("given", ()))) if form["of"] == of else ({}, {})
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         raise BadInput("The settings could not be read. Reload the page and try again.") from None
-
-
-def values(payload: str | None, of: str) -> dict[str, Any]:
-    """Return the values of a form, empty if the form belongs to another method. Raises BadInput for an invalid form."""
-    return _read(payload, of)[0]
 
 
 def replaced(payload: str, name: str, value: Any) -> str:
@@ -95,7 +89,7 @@ def filled(offered: str, now: str, edits: bool = False) -> str:
     Edited values remain edits. Raises BadInput if ``now`` is invalid.
     """
     form = json.loads(offered)
-    typed, given = _read(now, form["of"])
+    typed, given = read(now, form["of"])
     kept = {
         name: value
         for name, value in typed.items()
@@ -232,7 +226,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
         draft=model(form_state.draft, settings) if form_state.draft and (method.needs_draft or is_head) else None,
         raw=chosen.pop("prompt_as", "") == "raw",
         guidance=chosen.pop("guidance", 0.0) or None,
-        parameters=values(form_state.own, method.name),
+        parameters=read(form_state.own, method.name)[0],
         image=form_state.picture,
         **{"device": settings.device} | chosen,
     )
@@ -249,7 +243,7 @@ def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> No
 def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
     """Return the validated values of a form. Raises BadInput that names the control by its label."""
     try:
-        return dict(vars(build(parameters, values(payload, of), "this run")))
+        return dict(vars(build(parameters, read(payload, of)[0], "this run")))
     except BadInput as error:
         if error.field is None:
             raise

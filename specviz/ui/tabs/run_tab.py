@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -127,7 +128,7 @@ class RunTab(TabParts):
             own = request_form.models("draft", settings, self.modality) if included and card.needs_draft else []
             listed = [("The included one" if included else "None fits this target", request_form.OWN_DRAFT), *own]
         names, typed = [name for _, name in listed], card.needs_draft and settings.any_model
-        if draft not in names and not (typed and draft and all(draft != pair.heads for pair in PAIRS)):
+        if draft not in names and not (typed and "/" in draft and all(draft != pair.heads for pair in PAIRS)):
             draft = names[0]
         shown = gr.Dropdown(
             listed, value=draft, label="Draft model", elem_id=f"{self.prefix}-draft", allow_custom_value=typed,
@@ -170,7 +171,8 @@ class RunTab(TabParts):
         run, mine = trace.run, run_name.startswith(MINE)
         updates = self.of_method(run.method, dict(run.parameters), self.archive.note(run_name))
         updates |= self.filled(run.prompt, self.forms(run, mine)) | ({} if mine else {self.given: run.prompt})
-        return updates | {self.method: run.method} | self.on_target(run.target)
+        draft = {self.draft: self.fitting(run.method, run.target, run.draft)[0]}
+        return updates | {self.method: run.method} | self.on_target(run.target) | draft
 
     def on_target(self, target: str) -> Updates:
         """Return the updates that select a target, if offered.
@@ -222,7 +224,7 @@ class RunTab(TabParts):
         try:
             trace = self.archive.trace(name)
             if page := self.shared.pages.find(session):
-                page.turn_away()
+                page.turn_away(self.prefix)
             updates = self.staged(self.archive.feed(name)) | self.busy(False) | self.say("")
         except SpecvizError as error:
             return self.say(error)
@@ -233,7 +235,7 @@ class RunTab(TabParts):
     def running(self, caller: Caller, run_name: str, runs: Runs, *control_values: Any) -> Iterator[Updates]:
         """Run the request in the controls, yield the updates, and add the run to ``runs``.
 
-        An empty update means that the page shows something else now.
+        An empty update means that the tab shows something else now.
         """
         try:
             values = dict(zip(self.controls, control_values, strict=True))
@@ -248,7 +250,9 @@ class RunTab(TabParts):
                     last = frame.trace or last
                     yield self.of_frame(frame, run_name, runs)
             if not page.current(frame.cancel):
-                yield {}  # Gradio sends the last update again at the end
+                ended = replace(frame, timing=False, failure="Stopped, because this page began something else.")
+                left = self.of_frame(ended, run_name, runs) | self.busy(False)
+                yield {} if page.shown_in == self.prefix else left  # Gradio sends the last update again at the end
                 return
             if last:
                 yield self.explained(last)
@@ -258,12 +262,11 @@ class RunTab(TabParts):
 
     def of_frame(self, frame: Frame, run_name: str, runs: Runs) -> Updates:
         """Return the updates for a frame of a live run. If the run could not start, the stage shows ``run_name`` again."""
-        archive, failure = self.archive, frame.failure
+        failure, stopped = frame.failure, frame.failure.startswith("Stopped")
         if failure and not frame.begun:
-            stopped = failure.startswith("Stopped")
-            banner = self.say(failure if stopped else self.refused(run_name, failure), note=stopped)
-            return self.staged(archive.feed(run_name)) | banner
-        updates = self.staged(frame.feed) | (self.say(failure) if failure else {})
+            banner = self.say(failure if stopped else self.refused(run_name, failure), stopped)
+            return self.staged(self.archive.feed(run_name)) | banner
+        updates = self.staged(frame.feed) | (self.say(failure, stopped) if failure else {})
         if frame.begun:
             updates |= self.named(MINE + frame.key, runs, frame.trace)
         return updates | (self.explained(frame.trace, frame.timing) if frame.trace else {})
@@ -309,7 +312,7 @@ class RunTab(TabParts):
 
         If the method requires another target, the target is switched; after such a method, the target ``before`` is restored.
         """
-        others = {part: value for part, value in updates.items() if part not in (self.target, self.target_before)}
+        others = {part: value for part, value in updates.items() if part not in (self.target, self.target_before, self.draft)}
         if runs_on := all_methods()[method].targets:
             switches = self.lists(target) and target not in runs_on
             return others | ({self.target: runs_on[0], self.target_before: target} if switches else {})
@@ -362,7 +365,8 @@ class RunTab(TabParts):
 
     def wire(self, tab_page: gr.Tab | None) -> None:
         if tab_page is not None:
-            tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
+            fills = [self.stage_filled, self.run_name], [self.stage_filled, self.stage]
+            tab_page.select(self.fill, *fills, js=browser_state.AFTER_ARRIVAL, **QUIET)
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)

@@ -195,12 +195,8 @@ class Inspection(TabParts):
                     yield self.say(step or "Waiting for the engine", note=True)
                     continue
                 figures = [gr.Plot(fluid(figure), visible=True) for figure in step.figures(theme_name).values()]
-                yield {self.report: report_html(step)} | dict(zip(self.plots, figures, strict=False))
+                html = f'<p class="sp-won" role="status"><b>{markup(step.advice)}</b></p><pre>{markup(step.as_text())}</pre>'
+                yield {self.report: html} | dict(zip(self.plots, figures, strict=False))
             yield self.busy(False) | self.say("")
         except SpecvizError as error:
             yield self.busy(False) | self.say(error)
-
-
-def report_html(report: Report) -> str:
-    """Return the report as HTML."""
-    return f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p><pre>{markup(report.as_text())}</pre>'

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from specviz.errors import BadInput
 from specviz.figures.theme import markup
-from specviz.models.vision.pictures import MOST_BYTES, Picture, open_picture
+from specviz.models.vision.pictures import MOST_BYTES, open_picture
 from specviz.paths import ASSETS, SCENES
 from specviz.trace.schema import Trace
 from specviz.ui import theme
@@ -108,25 +108,24 @@ def shelf() -> gr.HTML:
 
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
-    """Read an uploaded picture, shrink it, and return it with warnings. Raises BadInput if the file is not a picture."""
+    """Read an uploaded picture and return it, shrunk to :data:`MOST_KEPT` bytes, with warnings.
+
+    Raises BadInput if the file is not a picture.
+    """
     try:
         with Path(path or "").open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError):  # whose message would contain a path of the server
         raise BadInput("The upload is incomplete. Choose the picture again.") from None
-    return small(open_picture(data))
-
-
-def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
-    """Shrink a picture to :data:`MOST_KEPT` bytes, and return it with warnings."""
+    picture = open_picture(data)
     thumbnail = picture.image.copy()
     for kind, side, quality in (("PNG", SIDE, 100), ("JPEG", SIDE, 92), ("JPEG", SIDE, 75), ("JPEG", SIDE // 2, 75)):
         thumbnail.thumbnail((side, side))
-        file = io.BytesIO()
-        thumbnail.save(file, kind, quality=quality)  # a PNG ignores the quality
-        if file.tell() <= MOST_KEPT:
+        small = io.BytesIO()
+        thumbnail.save(small, kind, quality=quality)  # a PNG ignores the quality
+        if small.tell() <= MOST_KEPT:
             break
-    return file.getvalue(), picture.warnings
+    return small.getvalue(), picture.warnings
 
 
 def of_run(trace: Trace) -> bytes | None:

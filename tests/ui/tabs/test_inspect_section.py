@@ -2,6 +2,7 @@
 
 import threading
 
+import gradio as gr
 import pytest
 
 from specviz.errors import ModelUnavailable, SpecvizError
@@ -27,7 +28,9 @@ def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path, mon
     monkeypatch.setattr(traces_tab, "inspected", inspected)
     sentences, found = outcome(app(tmp_path))
     assert sentences == ["Reading it"]
-    html = traces_tab.report_html(found)
+    with gr.Blocks():
+        section = traces_tab.Inspection(app(tmp_path))
+    html = next(one[section.report] for one in section.running(iter([found]), "light") if section.report in one)
     assert html.index("Acceptance is 0.50 as loaded, 1.00 with taps one &lt;b&gt;earlier") < html.index("<pre>")
     assert "1.00  0.75   +1.50 ± 0.25  better" in html and "plain residual" in html and "<b>earlier" not in html
 

@@ -262,7 +262,7 @@ def test_the_common_controls_come_from_dataclasses_too(form):
 
 
 def test_an_upper_bound_can_be_lowered_for_one_app():
-    listed = request_form.fields(request_form.Basics, {"max_new_tokens": 64})
+    listed = json.loads(request_form.answer("basics", request_form.Basics, high={"max_new_tokens": 64}))["fields"]
     assert {field["name"]: field["high"] for field in listed} == {"temperature": 2.0, "max_new_tokens": 64}
 
 
@@ -273,6 +273,6 @@ def test_values_of_a_recording_that_a_method_no_longer_has_are_left_out():
 
 def test_one_value_of_a_form_can_be_changed_and_a_broken_form_stays_as_it_is():
     form = request_form.method_answer("stand", {"nodes": 24, "lowest_order": 3})
-    assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["nodes"] == 30
-    assert request_form.values(request_form.replaced(form, "nodes", 30), "stand")["lowest_order"] == 3
+    assert request_form.read(request_form.replaced(form, "nodes", 30), "stand")[0]["nodes"] == 30
+    assert request_form.read(request_form.replaced(form, "nodes", 30), "stand")[0]["lowest_order"] == 3
     assert [request_form.replaced(broken, "nodes", 30) for broken in ("{", "[]", '{"values": 1}')] == ["{", "[]", '{"values": 1}']

@@ -84,7 +84,8 @@ def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_t
     assert not any(tab.explanation in one for one in updates) and not is_running(tab, updates[-1])
 
 
-def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path):
+@pytest.mark.parametrize("other", [False, True], ids=["shown in its tab", "shown in another tab"])
+def test_a_run_is_left_for_a_recording(tmp_path, other):
     tab, seen, begun = made(app(tmp_path, FakeEngine(steps=300, pace=0.02))), [], threading.Event()
 
     def page():
@@ -96,14 +97,18 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path):
     running = threading.Thread(target=page)
     running.start()
     assert begun.wait(20)
-    seen.append(tab.show("stand", [], "a"))
-    chosen = len(seen)
+    if other:
+        with gr.Blocks(), gr.Tab() as tab_page:
+            ImageTab(tab.shared, tab_page).show("stand", [], "a")
+        running.join(20)
+        assert not is_running(tab, seen[-1]) and "began something else" in banners(tab, seen)[-1]
+        assert MINE in seen[-1][tab.run_name] and "timing" not in seen[-1][tab.explanation]
+        return
+    shown = tab.show("stand", [], "a")
     running.join(20)
-    assert not running.is_alive()
-    assert not any(tab.stage in updates for updates in seen[chosen:])
-    assert seen[chosen - 1][tab.run_name] == "stand"
+    assert not running.is_alive() and shown[tab.run_name] == "stand"
     # Gradio sends a handler's last answer once more when it is over, which may be after that of the recording.
-    assert seen[-2] == {} and list(tab.merged(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {tab.banner: gr.skip()}]
+    assert seen[-1] == {} and list(tab.merged(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {tab.banner: gr.skip()}]
 
 
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tab):
@@ -233,6 +238,18 @@ def test_a_run_of_one_s_own_is_one_s_own_choice(enter):
     visitor.choose("eagle2")
     assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt."
     assert visitor.asked == (1.1, HOW["eagle2"][1])  # a default is nobody's choice
+
+
+def test_a_recording_chosen_by_name_brings_its_draft_model_and_a_method_leaves_it(enter):
+    visitor, trace = enter("text"), recorded("stand", 4)
+    run = replace(trace.run, method="speculative_sampling", parameters={}, draft="smollm2-135m-instruct")
+    visitor.show(MINE + visitor.tab.shared.archive.store.new(lines(replace(trace, run=run))))
+    assert visitor.updates[visitor.tab.draft].value == "smollm2-135m-instruct"
+    run = replace(run, draft="small_draft")  # the included one, which the list does not name
+    visitor.show(MINE + visitor.tab.shared.archive.store.new(lines(replace(trace, run=run))))
+    assert visitor.updates[visitor.tab.draft].value == ""
+    visitor.choose("eagle2")
+    assert visitor.tab.draft not in visitor.updates
 
 
 def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter):
