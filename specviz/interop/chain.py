@@ -123,6 +123,7 @@ class ChainSteps:
     def add(self, round_: ChainRound) -> Step:
         """Append the round and return its step. Raises BadInput if a trace cannot hold the round."""
         drafted, emitted, number = round_.drafted, round_.emitted, len(self.steps) + 1
+        verified = len(drafted) + round_.untold
         if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
                 f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds at most "
@@ -149,12 +150,12 @@ class ChainSteps:
             bonus=bonus,
             emitted=tuple(emitted),
             pieces=tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(emitted, pieces, strict=True)),
-            rule=rule if drafted or round_.untold else "none",
+            rule=rule if verified else "none",
             time=round_.time,
             cut=None if with_bonus else round_.cut,
-            draft_calls=round_.draft_calls if drafted or round_.untold else 0,
-            verified=len(drafted) + round_.untold,
-            padded=max(min(round_.padded, 1_000_000), len(drafted) + round_.untold + 1),
+            draft_calls=round_.draft_calls if verified else 0,
+            verified=verified,
+            padded=max(min(round_.padded, 1_000_000), verified + 1),
             rows=tuple(
                 TargetRow(node, tuple(Candidate(token, self._of(token), min(1.0, p)) for token, p in best[:64] if p > 0))
                 for node, best in enumerate(round_.top[: accepted + 1])
@@ -176,7 +177,7 @@ class ChainSteps:
 
 def short_name(name: object) -> str:
     """Return a model's name without folders, at most 256 characters."""
-    text = "" if name is None else str(name)
+    text = str(name or "")
     return (PurePath(text).name if text.startswith("/") or PurePath(text).is_absolute() else text)[:256]
 
 

@@ -190,8 +190,7 @@ class TokenReader(NumberedTokens):
     """
 
     def __init__(self, doubtful: bool = False) -> None:
-        self._labels: dict[int, str] = {}
-        self._numbers: dict[str, int] = {}
+        self._labels, self._numbers = dict[int, str](), dict[str, int]()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._late = False
         self._doubtful = doubtful
@@ -299,8 +298,7 @@ class TokenReader(NumberedTokens):
 
         More than one part is needed only if a whole text arrives at once.
         """
-        parts: list[list[ServedToken]] = [[]]
-        room = 0
+        parts, room = [list[ServedToken]()], 0
         for one in arrival.tokens:
             letters = len(one.piece) + sum(len(self.of(token)) for token in (one.token, one.token, *dict(one.top)))
             room -= letters

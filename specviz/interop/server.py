@@ -39,8 +39,12 @@ from specviz.trace.schema import MAX_TEXT, End, Line, Run, Sampling, Step, Trace
 
 TOP = 3
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
-_DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
-"""Request fields that make an engine report its rounds."""
+_FIELDS = {
+    "vllm": ("return_token_ids", "repetition_penalty"),
+    "llama.cpp": ("timings_per_token", "repeat_penalty"),
+    "sglang": ("return_spec_tokens_details", "repetition_penalty"),
+}
+"""Request fields by kind of server: the one that makes it report its rounds, and the penalty for repetitions."""
 REFUSING = frozenset({400, 422, 501})
 """Status codes of a refusal whose cause may be ``logprobs``."""
 
@@ -135,7 +139,7 @@ class Answer:
             run, steps = self._run(), self._steps()
             yield run
             try:
-                for arrival in arrivals if first is None else chain([first], arrivals):
+                for arrival in chain([first], arrivals) if first else arrivals:
                     self._arrivals.append(arrival)
                     step = steps.add(chain_round(arrival))
                     yield step.replace(notes=(*step.notes, *sampler.news()))
@@ -145,7 +149,7 @@ class Answer:
         if isinstance(self._broken, Cancelled):
             broken = self.cancel.reason
             self._reason = "time_limit" if broken else "cancelled"
-        elif self._broken is not None:
+        elif self._broken:
             self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."
         words = (broken, self._summary, self._reader.always_one)
         end = steps.end(self._reason or "cancelled", " ".join(filter(None, words)))
@@ -164,7 +168,7 @@ class Answer:
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):
-                    if event is None:
+                    if not event:
                         return
                     self._keep(event)
                     timings = event.timings or Timings()
@@ -212,18 +216,17 @@ class Answer:
         ask, kind = self.ask, self.server.kind
         body: dict[str, Any] = {
             "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature or 0.0,
-            "seed": ask.seed,
+            "seed": ask.seed, "top_p": ask.top_p,
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         body |= {"prompt": ask.prompt} if ask.raw else {"messages": [{"role": "user", "content": ask.prompt}]}
         if self.logprobs:
             body |= {"logprobs": TOP} if ask.raw else {"logprobs": True, "top_logprobs": TOP}
-        if ask.top_p < 1:
-            body["top_p"] = ask.top_p
         if ask.top_k:
             body["top_k"] = ask.top_k
-        if kind in _DETAILS:
-            body[_DETAILS[kind]] = True
+        if kind in _FIELDS:  # without these settings, a server applies its own or those of the model's generation_config.json
+            reports, penalty = _FIELDS[kind]
+            body |= {reports: True, penalty: 1.0, "min_p": 0.0, "top_k": ask.top_k or -1}
         return body
 
     def _steps(self) -> ChainSteps:
@@ -257,7 +260,7 @@ class Answer:
 
         A round's time ends when its last token arrives: an arrival may hold several rounds, or part of one.
         """
-        if self._counts is None or self._reason == "error":
+        if not self._counts or self._reason == "error":
             return seen
         assert seen.end is not None
         run, reason, steps = seen.run, seen.end.reason, self._steps()
@@ -269,8 +272,7 @@ class Answer:
             timed = [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]
             add_rounds(steps, timed, reason)
         except BadInput as problem:
-            words = f"The server's counts were ignored. {problem}"
-            return seen.replace(run=run.replace(warnings=(*run.warnings, words)))
+            return seen.replace(run=run.replace(warnings=(*run.warnings, f"The server's counts were ignored. {problem}")))
         if warning:
             run = run.replace(warnings=(*run.warnings, warning))
         return Trace(run, tuple(steps.steps), steps.end(reason, seen.end.message))

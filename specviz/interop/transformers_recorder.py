@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -59,14 +60,15 @@ class Recording:
         return self.trace._repr_html_()
 
     def add(self, trace: Trace, gap: Callable[[Sequence[int]], float]) -> None:
-        """Add a trace, and make plain runs the baselines of runs that share their prompt and have no baseline yet.
+        """Add a trace, and make plain runs the baselines of runs that share their settings and have no baseline yet.
 
         ``gap``: function that returns the gap between the top two target logits after an output.
         """
         self.traces.append(trace)
-        plain = {(one.run.prompt_pieces, one.run.sampling): one for one in self.traces[::-1] if one.run.method == PLAIN}
+        shared = attrgetter("prompt_pieces", "sampling", "max_new_tokens", "device", "dtype")
+        plain = {shared(one.run): one for one in self.traces[::-1] if one.run.method == PLAIN}
         for place, one in enumerate(self.traces):
-            base, end = plain.get((one.run.prompt_pieces, one.run.sampling)), one.end
+            base, end = plain.get(shared(one.run)), one.end
             if base is None or end is None or end.baseline or one.run.method == PLAIN:
                 continue
             assert base.end is not None
@@ -244,7 +246,7 @@ class _Call:
             reason, message = "eos", ""
         elif len(ids) >= self._budget():
             reason, message = "budget", ""
-        elif most is not None and spent >= most:
+        elif most and spent >= most:
             reason, message = "time_limit", f"generate had max_time={most:g} s."
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         rounds = self._rounds

@@ -19,7 +19,7 @@ from msgspec import structs, to_builtins
 
 from specviz.errors import BadInput
 from specviz.trace.metrics import histogram, ratio, summarise
-from specviz.trace.schema import PHASES, PRUNED, Bonus, Node, Step, Trace, rounded
+from specviz.trace.schema import PHASES, PRUNED, Step, Trace, rounded
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -50,8 +50,9 @@ DEFINITIONS = (
     "The fields from mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: "
     "steps without a draft are left out; a drafted token is a tree node that the target scored; mean_acceptance_length is "
     "1 + num_accepted_draft_tokens / num_spec_steps; num_spec_tokens and the keys of "
-    "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens. The other fields are "
-    "this app's own and count every step; per_step_nodes includes pruned candidates."
+    "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens; drafted tokens of which only "
+    "the number was recorded count as a chain. The other fields are this app's own and count every step; per_step_nodes includes "
+    "pruned candidates."
 )
 
 
@@ -86,8 +87,12 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _deepest(step: Step) -> int:
-    """Return the greatest depth of a scored node, the maximum number of draft tokens that the step could accept."""
-    return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
+    """Return the greatest depth of a scored node, the maximum number of draft tokens that the step could accept.
+
+    Draft tokens without a node count as a chain.
+    """
+    depths = [depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED]
+    return max(depths) if len(depths) > step.verified else step.verified
 
 
 def timeline(trace: Trace) -> dict[str, Any]:
@@ -180,13 +185,13 @@ def graph(step: Step) -> nx.DiGraph:
         step=step.index, position=step.position, rule=step.rule, emitted="".join(step.pieces), accepted=step.accepted,
         verified=step.verified,
     )  # fmt: skip
-    if step.cut is not None:
+    if step.cut:
         tree.graph["cut"] = step.cut
     depths, path = step.depths, {0, *step.path}
-    shown: list[tuple[str, int, Node | Bonus, bool]] = [
+    shown: list[tuple[str, int, Any, bool]] = [
         (str(place), depths[place], node, place in path) for place, node in enumerate(step.nodes)
     ]
-    if step.bonus is not None:
+    if step.bonus:
         shown.append((_BONUS, depths[step.bonus.parent] + 1, step.bonus, True))
     for name, depth, node, on_path in shown:
         fields = {"status": _BONUS, **structs.asdict(node), "depth": depth, "on_path": on_path}

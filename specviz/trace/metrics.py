@@ -110,13 +110,14 @@ def verdicts_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Return, for each depth from 1, the number of steps that accepted a node and the number that judged one.
 
     Verdicts on tokens that were cut off at the end count too. Rejected drafts that a server reports without token ids count as
-    judged one level below the accepted path.
+    judged one level below the accepted path. Empty for a recording without the rejected nodes.
     """
-    judging: Counter[int] = Counter()
-    accepting: Counter[int] = Counter()
+    judging, accepting = Counter[int](), Counter[int]()
     for step in steps:
-        parents = {node.parent for node in step.nodes if node.status != PRUNED}
-        unnamed = any(note.type == "served" and note.data.get("untold") for note in step.notes)
+        sent = [node for node in step.nodes if node.status != PRUNED]
+        parents, unnamed = {node.parent for node in sent}, any(note.data.get("untold") for note in step.notes)
+        if step.verified >= len(sent) and not unnamed:
+            return []
         for depth, reached in enumerate((0, *step.path)):
             on_path = depth < len(step.path)
             if reached in parents or (unnamed and not on_path):

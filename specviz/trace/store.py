@@ -79,9 +79,8 @@ def unpacked(path: str | Path) -> bytes:
 
     Raises BadInput if the file cannot be read.
     """
-    packed = Path(path).suffix == PACKED
     try:
-        with gzip.open(path) if packed else Path(path).open("rb") as file:
+        with gzip.open(path) if Path(path).suffix == PACKED else Path(path).open("rb") as file:
             return file.read(MAX_FILE + 1)
     except (OSError, ValueError, EOFError, zlib.error) as fault:
         cause = getattr(fault, "strerror", None) or fault
@@ -113,7 +112,7 @@ def rewritten(source: bytes) -> Iterator[str]:
             end = record
         else:
             yield writer.add(record)
-    if end is not None:
+    if end:
         yield writer.add(end)
 
 
@@ -213,8 +212,8 @@ class TraceStore:
     def drop(self, key: str) -> None:
         """Remove a trace if present."""
         with self._lock:
-            entry = self._entries.pop(key, None)
-            self._size -= 0 if entry is None else entry.size
+            if entry := self._entries.pop(key, None):
+                self._size -= entry.size
 
     def __contains__(self, key: object) -> bool:
         with self._lock:

@@ -90,8 +90,7 @@ class Intake:
         check_step(step)
         if step.index != self._steps:
             _wrong("index", f"is {step.index}, but {self._steps} steps precede this step.")
-        before = self._before
-        if before is not None:
+        if before := self._before:
             position = before.position + len(before.emitted)
             if before.cut is not None:
                 _wrong("index", "the previous step was cut short and must be the last one.")
@@ -116,8 +115,7 @@ class Intake:
         for name, count in (("steps", self._steps), ("emitted", emitted), ("accepted", self._accepted)):
             if stated.get(name, count) != count:
                 _wrong(f"metrics.{name}", f"{name} is {stated[name]}, but the steps add up to {count}; the record is damaged.")
-        counts = stated.get("histogram")
-        if counts is not None:
+        if (counts := stated.get("histogram")) is not None:
             sums = sum(counts), sum(place * count for place, count in enumerate(counts))
             if sums != (self._steps, self._accepted):
                 claim = f"it counts {sums[0]} steps with {sums[1]} accepted tokens, but the trace has {self._steps}"
@@ -157,11 +155,11 @@ def check_step(step: Step) -> None:
         if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
             on = "on" if place in on_path else "not on"
             _wrong(f"nodes[{place}][5]", f"the status is {node.status}, but the node is {on} the accepted path.")
-    if step.bonus is not None and step.bonus.parent != above:
+    if step.bonus and step.bonus.parent != above:
         _wrong("bonus[0]", f"the bonus token's parent is {step.bonus.parent}, but the path ends at {above}.")
 
     tokens = [step.nodes[number].token for number in step.path]
-    if step.bonus is not None:
+    if step.bonus:
         tokens.append(step.bonus.token)
     if list(step.emitted) != tokens[: len(step.emitted)]:
         _wrong("emitted", "must be the tokens of the path, followed by the bonus token.")
@@ -183,9 +181,8 @@ def check_step(step: Step) -> None:
 
 
 def _check_baseline(end: End, baseline: Baseline) -> None:
-    divergence = baseline.first_divergence
     parting = len(baseline.token_ns)
-    if divergence is not None:
+    if divergence := baseline.first_divergence:
         if baseline.equal:
             _wrong("baseline.equal", "is true, but first_divergence is set.")
         parting = divergence.position

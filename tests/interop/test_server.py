@@ -45,6 +45,9 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it():
     events, trace, end = answered(script)
     assert isinstance(events[0], Run) and isinstance(events[-1], End)
     assert end.text == "".join(WORDS) and end.reason == "eos"
+    # What is left out, a server takes from its own defaults or from the model's.
+    settings = {name: script.asked[0][name] for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
+    assert settings == {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
     assert script.asked[0]["return_token_ids"] and script.asked[0]["messages"][0]["content"] == "Why is the sky blue?"
     # One token from reading the prompt, two rounds that the server left out, then the rounds that it counts.
     assert [len(step.emitted) for step in trace.steps] == [1, 1, 1, 3, 1, 4]
@@ -76,6 +79,7 @@ def test_llama_cpp_counts_beside_each_token():
     assert [len(step.emitted) for step in trace.steps] == [1, 1, 3, 1, 2, 1, 1]
     assert [step.verified for step in trace.steps] == [0, 0, 3, 0, 4, 2, 0]
     assert sum(step.accepted for step in trace.steps) == 3 and script.asked[0]["timings_per_token"]
+    assert script.asked[0]["repeat_penalty"] == 1.0 and script.asked[0]["top_k"] == -1
     assert "3 of 9 drafted tokens accepted" in end.message
 
 

@@ -93,6 +93,10 @@ def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others():
     assert end.baseline.equal
     assert len(end.baseline.token_ns) == 24 and end.metrics["speedup"] > 0
     assert recording.traces[0].end.baseline is None
+    with specviz.record(target) as recording:
+        written(target, max_new_tokens=12)
+        written(target, assistant_model=assistant(target))
+    assert recording.trace.end.baseline is None, "a shorter run is no baseline"
 
 
 @pytest.mark.spread(1)

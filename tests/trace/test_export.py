@@ -101,6 +101,13 @@ def test_the_summary_has_vllms_names_and_definitions():
         assert sum(counts) == found["per_step_drafted"].count(int(length))  # a chain's depth is its length
 
 
+def test_drafted_tokens_that_only_a_count_tells_of_are_as_deep_as_a_chain():
+    trace = sample_trace(method="prompt_lookup")
+    step = next(step for step in trace.steps if step.verified)
+    found = export.summary(replace(trace, steps=(replace(step, nodes=step.nodes[:1], path=(), verified=7, padded=8),)))
+    assert found["per_step_depth"] == [7] and found["num_spec_tokens"] == 7
+
+
 def test_the_summary_of_a_run_that_drafted_nothing_has_no_rates():
     for trace in (sample_trace(method="autoregressive"), sample_trace(0), sample_trace(0, ended=False)):
         found = export.summary(trace)

@@ -49,6 +49,12 @@ def test_a_pruned_child_was_never_offered():
     assert metrics.accepted_by_depth([made("0P", ())]) == [0.0]
 
 
+def test_a_recording_without_its_rejected_nodes_tells_no_acceptance_by_depth():
+    whole, sparse = made("01", (1, 2)), replace(made("0", (1,)), verified=4)
+    assert metrics.accepted_by_depth([whole]) == [1.0, 1.0]
+    assert metrics.accepted_by_depth([whole, sparse]) == []
+
+
 def test_node_efficiency_is_accepted_over_verified_nodes():
     assert metrics.summarise(RUN, "budget", 0)["node_efficiency"] == pytest.approx((2 + 0 + 1 + 1) / (4 + 2 + 3 + 2))
 
