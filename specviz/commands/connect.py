@@ -40,9 +40,9 @@ def execute(options: argparse.Namespace) -> int:
                 if isinstance(event, Step):
                     print_result("".join(event.pieces), end="")
             print_result()
-            assert answer.trace is not None
+            assert answer.trace
             traces.append(answer.trace)
-            assert (end := answer.trace.end) is not None
+            assert (end := answer.trace.end)
             numbers = end.metrics
             tau, rate = (number(numbers.get(name)) for name in ("tau", "tokens_per_second"))
             print_message(f"{numbers['emitted']} tokens in {numbers['steps']} rounds, τ {tau}, {rate} tokens per second.")
@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
         store.write(traces[0], options.out)
         print_message(f"Wrote {options.out}.")
     after = counters(server.url, server.key)
-    if before is not None and after is not None:
+    if before and after:
         counts = after.since(before)
         rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
         print_message(

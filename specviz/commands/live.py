@@ -52,7 +52,7 @@ class TerminalView:
     def finish(self, trace: Trace, out: Path | None) -> None:
         """Print the metrics or, if quiet, the result as JSON."""
         run, end = trace.run, trace.end
-        assert end is not None
+        assert end
         if self._quiet:
             of_run = ("method", "exactness", "target", "draft", "device", "dtype", "tier", "warnings")
             return print_json(
@@ -74,7 +74,7 @@ class TerminalView:
             ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
             ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens per second"),
         ]
-        if end.baseline is not None:
+        if end.baseline:
             divergence = end.baseline.first_divergence
             parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
             same = f"different text {parts}" if parts else "the same text, token for token"

@@ -24,7 +24,7 @@ def execute(options: argparse.Namespace) -> int:
             values = values or f"{bounds.low:g} to {bounds.high:g}{f' {bounds.unit}' if bounds.unit else ''}"
             rows.append((parameter.name, f"{values}, default {parameter.default}. {bounds.help}"))
         rows += [("weights", name) for name in method.weights]
-        if (paper := method.paper) is not None:
+        if paper := method.paper:
             where = f"arXiv {paper.arxiv}" if paper.arxiv else paper.venue
             rows.append(("paper", f"{paper.title} ({paper.authors}, {paper.year}) {where}".strip()))
         lines = [f"{method.name}: {method.title}. {method.summary}", *table(rows).split("\n")]
@@ -43,5 +43,5 @@ def card(method: Method) -> dict[str, Any]:
             for one in describe(method.parameters)
         ],
         "weights": list(method.weights),
-        "paper": None if method.paper is None else asdict(method.paper),
+        "paper": method.paper and asdict(method.paper),
     }

@@ -90,10 +90,10 @@ def _run_on_server(
             stopping.started = True
             live.take(_as_request(event, request, match) if isinstance(event, Run) else event)
     trace = answer.trace
-    assert trace is not None
+    assert trace
     if options.traces:
         written = plugin_trace(options.traces, answer.name)
-        if written is None:
+        if not written:
             remarks.append(
                 f"The plugin wrote no complete trace of this answer to {options.traces}; the trace was made from the response."
             )
@@ -122,7 +122,7 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
     while begins and time.monotonic() < until:
         for path in sorted(folder.glob(f"{begins}*{store.SUFFIX}")):
             trace = store.read(path)
-            if trace.end is not None:
+            if trace.end:
                 return trace
         waiting.wait(0.2)
     return None

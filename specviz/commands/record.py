@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
         for turn in range(options.times):
             print_message(f"{name}: {turn + 1} of {options.times}")
             trace = _in_batch(entry) if entry.beside else _once(entry)
-            if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
+            if not trace.end or trace.end.reason not in ("eos", "budget", "context"):
                 reason = trace.end.message or trace.end.reason if trace.end else "the end record is missing"
                 raise BadInput(f"The run {name} did not finish: {reason}.")
             # Sort runs without a speed-up by time.
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> int:
             ran = {"ran": f"Python {platform.python_version()}"}
             card.write_text(json.dumps(json.loads(card.read_text("utf-8")) | ran, indent=2, ensure_ascii=False) + "\n", "utf-8")
         store.write(trace, folder / f"{name}{store.SUFFIX}.gz")
-        assert (end := trace.end) is not None
+        assert (end := trace.end)
         metrics, speed = end.metrics, "in a batch"
         if gain := metrics.get("speedup"):
             speed = f"{number(gain)}× measured, {number(metrics.get('predicted_speedup'))}× predicted"

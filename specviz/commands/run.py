@@ -35,6 +35,9 @@ def execute(options: argparse.Namespace) -> int:
         if not is_writable:
             raise BadInput(f"{out} cannot be written: {out.parent} is not a writable folder.")
     if options.engine == "vllm":
+        for name in ("picture", *(() if options.compare else ("dtype", "device", "tier", "baseline"))):
+            if getattr(options, name) != getattr(Request, name, None):
+                raise BadInput(f"--{name} has no effect on a run on vLLM; omit this option.")
         return on_vllm.execute(options, settings)
     for name in ("server", "traces", "compare"):
         if getattr(options, name):
@@ -53,19 +56,19 @@ def execute(options: argparse.Namespace) -> int:
                 stopping.started = True
                 live.take(event)
     except BaseException as problem:
-        if recording.run is not None and recording.end is None:
+        if recording.run and not recording.end:
             stopped = isinstance(problem, KeyboardInterrupt | BrokenPipeError)
             message = "" if stopped else f"{type(problem).__name__}: {problem}"[:1000]
             recording.end = closed(recording.trace, "cancelled" if stopped else "error", message)
         raise
     finally:
         progress.close()
-        if options.out and recording.run is not None:
+        if options.out and recording.run:
             store.write(recording.trace, options.out)
-        if options.picture and recording.end is not None and recording.end.picture:
+        if options.picture and recording.end and recording.end.picture:
             options.picture.write_bytes(base64.b64decode(recording.end.picture))
     live.finish(recording.trace, options.out)
-    assert recording.end is not None
+    assert recording.end
     failed = status([recording.end], stopping.event.is_set())
     if recording.end.busy and not failed:
         print_message(recording.end.busy)

@@ -26,14 +26,14 @@ def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) ->
     if ready[0].resources.modality != "text":
         raise BadInput(f"{ready[0].loaded.name} is not a text model and cannot be batched; run the prompts one by one.")
     target, cancel = ready[0].target, cancel or Stop()
-    rows, taps = [], set[int]()
+    rows, records, taps = [], [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
+        records.append(run_record(request, composition, cancel))
         rows.append(request.decoding(composition, request.request.seed, request.request.record, cancel))
         taps.update(composition.hidden_state_layers)
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     rounds = BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every).rounds()
-    records = [run_record(request, row.composition) for request, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
     try:
         for round_steps in rounds:

@@ -92,10 +92,7 @@ def stream(
         except Interrupted:
             raise Stopped(cancel.reason or NOTHING_RUN) from None
         try:
-            warm_up = prepared.method.warm_up
-            warning = warm_up(prepared, cancel, progress) if warm_up else ""
-            record = run_record(prepared, composition)
-            yield record.replace(warnings=(*record.warnings, warning)) if warning else record
+            yield run_record(prepared, composition, cancel, progress)
             decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
             steps: list[Step] = []
             for step in prepared.steps(decoding):
@@ -125,11 +122,11 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
     return collect(stream(Request(**fields), memory=memory, progress=progress))
 
 
-def run_record(prepared: Prepared, composition: Composition) -> Run:
-    """Return the run record."""
+def run_record(prepared: Prepared, composition: Composition, cancel: Stop, progress: Progress = no_progress) -> Run:
+    """Do the method's warm-up, and return the run record."""
     request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
-    more = dict(prepared.run_fields)
-    warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
+    more, late = dict(prepared.run_fields), method.warm_up(prepared, cancel, progress) if method.warm_up else ""
+    warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()), late)
     decoder = getattr(target, "decoder", None)
     if on_gpu := target.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(target.device)

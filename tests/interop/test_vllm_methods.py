@@ -110,6 +110,7 @@ def test_the_command_refuses_a_server_that_does_something_else(capsys):
     told = capsys.readouterr()
     assert "method is suffix there and ngram here" in told.err and "vllm serve" in told.out
     assert main([*asked, "--engine", "vllm"]) == 0 and '"ngram"' in capsys.readouterr().out
+    assert main([*asked, "--engine", "vllm", "--dtype", "bfloat16"]) != 0 and "--dtype has no effect" in capsys.readouterr().err
     assert main([*asked, "--server", "http://127.0.0.1:9"]) != 0 and "--engine vllm" in capsys.readouterr().err
 
 

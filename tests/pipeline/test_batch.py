@@ -30,6 +30,16 @@ def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files():
 
 
 @pytest.mark.model
+def test_a_row_decodes_its_earlier_trajectories_first():
+    parameters = {"nodes": 4, "rule": "match", "earlier_trajectories": 2}
+    asked = {"prompt": PROMPTS[1], "max_new_tokens": 8, "temperature": 0.9, "dtype": "float64", "parameters": parameters}
+    (found,) = batch.traces([prepare(Request("stand", **asked), Memory())], every=2)
+    alone = specviz.run(method="stand", memory=Memory(), **asked)
+    assert [(step.emitted, step.verified) for step in found.steps] == [(step.emitted, step.verified) for step in alone.steps]
+    assert found.steps[0].verified, "nothing was remembered"
+
+
+@pytest.mark.model
 def test_runs_on_different_targets_are_no_batch():
     ready = [
         prepare(Request(method="reader", prompt="Hello", max_new_tokens=4, dtype=dtype), Memory())
