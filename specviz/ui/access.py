@@ -390,7 +390,7 @@ class PageSession:
     def stop(self) -> bool:
         """Stop the current run. Returns whether a run was active."""
         running = self.cancel is not None and not self.cancel.is_set()
-        if self.cancel is not None:
+        if self.cancel:
             self.cancel.set()
         return running
 
@@ -426,7 +426,7 @@ class PageSessions:
 
     def _forget_one_of(self, names: list[str]) -> None:
         idle = next((name for name in names if not self._open[name].running), None)
-        if idle is None:
+        if not idle:
             raise SpecvizError(
                 f"{len(names)} runs are already waiting or running, the maximum. Try again when one of these runs is over; "
                 "recorded runs play without waiting."
@@ -442,7 +442,7 @@ class PageSessions:
         """Stop the run of a closed page and drop the session."""
         with self._lock:
             page = self._open.pop(session or "", None)
-        if page is not None:
+        if page:
             page.stop()
 
     def __len__(self) -> int:

@@ -98,7 +98,7 @@ class AppState:
 
     def expose(self) -> None:
         """Switch a private app to the settings for public access."""
-        if self.settings.exposed is not None:
+        if self.settings.exposed:
             self.settings = self.settings.exposed
             self.live.seconds = most_seconds(self.settings)
 

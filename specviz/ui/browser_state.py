@@ -63,7 +63,7 @@ class Kept(msgspec.Struct, frozen=True):
     def run(self) -> Trace:
         """Return the trace, closed with an end record if necessary. Raises BadTrace if the lines are invalid."""
         trace = traces.read(self.lines.encode())
-        if trace.end is None:
+        if not trace.end:
             end = stopped(trace, "")
             trace = trace.replace(end=end.replace(message=f"{BROKEN_OFF} {end.message}".rstrip()))
         return trace

@@ -289,9 +289,9 @@ def pass_cost(trace: Trace) -> float | None:
 def _same(trace: Trace) -> str:
     """Compare the run's text with the text of autoregressive decoding, in a sentence."""
     baseline = trace.end.baseline if trace.end else None
-    if baseline is None:
+    if not baseline:
         return "Plain decoding was not recorded with this run."
-    if baseline.first_divergence is None:
+    if not baseline.first_divergence:
         return "Token for token, this run wrote what plain decoding writes."
     promise = metrics.promise(trace)
     if promise == "relaxed":

@@ -56,7 +56,7 @@ KINDS = {
     **{f"saved as {kind}": saved(kind) for kind in theme.texts()["formats"]},
     **{f"played in tab {tab}": played(tab) for tab in range(3)},
     "shown from the list of traces": lambda built, shared, name: handler(built, "play")(name, VISITOR, [], [], []),
-    "chosen in the list of traces": lambda built, shared, name: handler(built, "enter")(name, [], VISITOR),
+    "chosen in the list of traces": lambda built, shared, name: handler(built, "enter")(name, VISITOR, []),
     "drawn as figures": lambda built, shared, name: handler(built, "drawn")(name, "light", VISITOR),
     "compared": lambda built, shared, name: handler(built, "pair")(name, "stand", VISITOR, [], "", 0.0, ("", 0.0)),
     "named by an address": lambda built, shared, name: handler(built, "arrive")("", addressed(name), [], [], []),

@@ -84,7 +84,7 @@ def borrowed(took: deque[float]) -> Stream:
                 yield event
                 if cancel.is_set():
                     events.close()
-                    if collector.end is None:
+                    if not collector.end:
                         yield stopped(collector.trace, cancel.reason)
                     return
             took.append(time.monotonic() - begun)

@@ -245,7 +245,7 @@ def _checked(parameters: type, payload: str, of: str) -> dict[str, Any]:
     try:
         return dict(vars(build(parameters, read(payload, of)[0], "this run")))
     except BadInput as error:
-        if error.field is None:
+        if not error.field:
             raise
         raise BadInput.of_field(title(error.field), error.field, error.problem) from None
 

@@ -284,7 +284,7 @@ class RunTab(TabParts):
     def named(self, name: str, runs: Runs, joins: Trace | None) -> Updates:
         """Return the updates that select a run in the list, after adding ``joins`` to ``runs`` if given."""
         updates: Updates = {self.run_name: name}
-        if joins is not None and join(runs, name, joins.run):
+        if joins and join(runs, name, joins.run):
             updates[self.runs] = runs
         return updates | {self.recording: panels.listing(grouped(self.archive, runs, self.modality), name)}
 
@@ -321,7 +321,7 @@ class RunTab(TabParts):
     def take(self, basics: str, event: gr.EventData) -> Updates:
         """Return the updates that take over the prompt, and possibly the temperature, of the clicked example."""
         example = examples.clicked(event, examples.prompts(self.modality))
-        if example is None:
+        if not example:
             return {self.banner: gr.skip()}
         prompt, temperature = example
         if temperature is not None:
@@ -349,7 +349,7 @@ class RunTab(TabParts):
             basics, advanced = (request_form.filled(*pair, edits=True) for pair in offered)
             own_prompt = prompt.strip() != given.strip()
             given = given if own_prompt or run is None else run.prompt
-            if recording is None:
+            if not recording:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
             elif (page := self.shared.pages.find(request.session_hash)) and page.running:
                 updates = self.of_method(recording.run.method, dict(recording.run.parameters), recording.note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -42,6 +43,7 @@ class TracesTab(TabParts):
     def __init__(self, shared: AppState, tab_page: gr.Tab, text: RunTab, run_tabs: RunTabs) -> None:
         """Build the tab. ``text``: tab whose run is selected at first; ``run_tabs``: tabs in which a run can be shown."""
         self.shared, self.runs, archive = shared, text.runs, shared.archive
+        runs = run_tabs.runs
         name = archive.gallery.default_name
         with gr.Column(elem_classes="sp-page"):
             theme.html(TRACES)
@@ -60,13 +62,13 @@ class TracesTab(TabParts):
                     )
             if not shared.settings.zero_gpu:  # a Space without a permanent GPU runs models in another process
                 Inspection(shared)
-        tab_page.select(self.enter, [text.run_name, self.runs], self.outputs, **QUIET)
-        self.chosen.input(self.enter, [self.chosen, self.runs], self.outputs, **QUIET)
-        self.upload.upload(self.take, [self.upload, self.runs, self.chosen], self.outputs, **QUIET)
-        show.click(run_tabs.play, [self.chosen, *run_tabs.runs], run_tabs.outputs, **QUIET)
+        tab_page.select(self.enter, [text.run_name, *runs], self.outputs, **QUIET)
+        self.chosen.input(self.enter, [self.chosen, *runs], self.outputs, **QUIET)
+        self.upload.upload(self.take, [self.upload, self.chosen, *runs], self.outputs, **QUIET)
+        show.click(run_tabs.play, [self.chosen, *runs], run_tabs.outputs, **QUIET)
 
-    async def enter(self, name: str | None, session_runs: Runs, request: gr.Request, message: str = "") -> Updates:
-        """Return the updates that select a run, and show ``message`` in the banner."""
+    async def enter(self, name: str | None, request: gr.Request, *runs: Runs) -> Updates:
+        """Return the updates that select a run. ``runs``: the session's runs, one list per tab."""
         name = name or ""
 
         def shown() -> Updates:
@@ -76,21 +78,21 @@ class TracesTab(TabParts):
                 return {self.facts: "", self.downloads: ""} | self.say(error)
 
         updates = await self.shared.read([name], shown, request)
-        listed = gr.Dropdown(choices(self.shared.archive, session_runs), value=updates[self.downloads] or None)
-        return {self.chosen: listed} | self.say(message) | updates
+        listed = gr.Dropdown(choices(self.shared.archive, [*chain(*runs)]), value=updates[self.downloads] or None)
+        return {self.chosen: listed} | self.say("") | updates
 
-    async def take(self, path: str | None, session_runs: Runs, now: str, request: gr.Request) -> Updates:
-        """Open an uploaded file and select the run."""
-        name, message = now, ""
+    async def take(self, path: str | None, now: str, request: gr.Request, first: Runs, *others: Runs) -> Updates:
+        """Open an uploaded file, add the run to the ``first`` list, and select it."""
+        name, banner = now, Updates()
         try:
-            if path is not None:
+            if path:
                 name = await self.shared.archive.open(path, self.shared.presence.address_of(request))
-                if name not in dict(session_runs).values():
+                if name not in dict(chain(first, *others)).values():
                     opened = await self.shared.read([name], lambda: title(self.shared.archive.run(name)), request)
-                    session_runs = [*session_runs, (f"opened: {opened}", name)]
+                    first = [*first, (f"opened: {opened}", name)]
         except SpecvizError as error:
-            message = f"The file was not opened. {error}"
-        return await self.enter(name, session_runs, request, message) | {self.runs: session_runs, self.upload: None}
+            banner = self.say(f"The file was not opened. {error}")
+        return await self.enter(name, request, first, *others) | banner | {self.runs: first, self.upload: None}
 
 
 def facts(outline: Outline) -> str:

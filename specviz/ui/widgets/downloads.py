@@ -75,7 +75,7 @@ class Files:
             if kind in (EMBED, CARD):  # the step of a page is in the URL, which the page itself reads
                 await self.archive.recall(key[0], owner)
             file = self.cached.get(key)
-            if file is None:
+            if not file:
                 file = await self.archive.pool.do(lambda: self._made(key), ("file", key), owner)
         except SpecvizError as error:
             return PlainTextResponse(str(error), 400)

@@ -30,7 +30,7 @@ def _promise(method: Method) -> str:
     """Return the HTML of a method's exactness, with the meaning as a tooltip."""
     promise, meaning = method.exactness, theme.texts()["meaning"]
     words = str(meaning[promise.label])
-    if promise.exception is not None:
+    if promise.exception:
         words += " With {} “{}”: {}".format(*promise.exception, meaning[promise.exceptional.label])
     relaxed = " data-relaxed" * (str(promise) == "relaxed")
     return f'<b{relaxed} title="{markup(words)}">{markup(str(promise))}</b>'

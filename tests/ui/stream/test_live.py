@@ -392,12 +392,12 @@ def test_the_wait_is_told_by_how_long_recent_runs_took():
     assert (first.seconds, second.seconds) == (0.0, None), "nothing is known before the first run"
     for took in (4.0, 6.0, 60.0):
         done = first
-        done.start()
+        done.started = clock.now
         clock.now += took
         done.leave()
         first, second, third = second, third, line.join()
     assert second.seconds == 6.0 and third.seconds == 12.0
-    first.start()
+    first.started = clock.now
     clock.now += 5.0
     assert third.seconds == 7.0, "what has gone by of the run in front counts"
     clock.now += 50.0

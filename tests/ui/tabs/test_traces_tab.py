@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
+from specviz.ui.archive import MINE
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.tabs import traces_tab
 from specviz.ui.tabs.run_tab import TextTab
@@ -61,8 +62,22 @@ def test_a_file_that_stops_in_the_middle_says_so():
     assert traces_tab.facts(outlined(Trace(trace.run, ())))
 
 
-def test_a_run_that_is_gone_leaves_a_sentence(shared):
+@pytest.fixture
+def tab(shared):
     with gr.Blocks(), gr.Tab() as opened:
         text = TextTab(shared)
-        tab = traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))
-    assert "no longer on the server" in asyncio.run(tab.enter("mine:gone", [], VISITOR))[tab.banner].value
+        return traces_tab.TracesTab(shared, opened, text, RunTabs(shared, gr.Tabs(), {"text": text}))
+
+
+def test_a_run_that_is_gone_leaves_a_sentence(tab):
+    assert "no longer on the server" in asyncio.run(tab.enter("mine:gone", VISITOR, []))[tab.banner].value
+
+
+def test_the_runs_of_every_tab_are_listed_and_a_file_joins_them(tab, shared, tmp_path):
+    file, drawn = tmp_path / "mine.spectrace.jsonl", MINE + shared.archive.store.new(lines(sample_trace(3)))
+    file.write_text("\n".join(lines(sample_trace(4, method="stand"))) + "\n", encoding="utf-8")
+    updates = asyncio.run(tab.take(str(file), "stand", VISITOR, [], [("A picture", drawn)]))
+    assert [title for title, _ in updates[tab.chosen].choices[:2]] == ["A picture", updates[tab.runs][0][0]]
+    assert updates[tab.downloads] == updates[tab.runs][0][1] and updates[tab.banner].value == ""
+    refused = asyncio.run(tab.take(str(tmp_path / "none"), drawn, VISITOR, [], [("A picture", drawn)]))
+    assert refused[tab.downloads] == drawn and "not opened" in refused[tab.banner].value
