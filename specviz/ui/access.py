@@ -151,7 +151,7 @@ class Turns:
     _lines: dict[tuple[str, Kind], Line] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (wanted := kind(scope)) is None:
+        if not (wanted := kind(scope)):
             return await self.app(scope, receive, send)
         if (body := await self._body(receive)) is None:  # before the turn: a slow client must not delay others
             detail = f"The request exceeds the maximum of {self.most_bytes:,} bytes."

@@ -118,5 +118,5 @@ async def swept(app: Any) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        if sweeping is not None:
+        if sweeping:
             sweeping.cancel()

@@ -320,7 +320,7 @@ def filled(text: str, known: Mapping[str, Any]) -> str:
 
 
 def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str, Any]) -> Ask | None:
-    if ask is None or not ask.about:
+    if not ask or not ask.about:
         return ask
     assert at is not None
     step = trace.steps[at]
@@ -337,7 +337,7 @@ def _question(ask: Ask | None, trace: Trace, at: int | None, known: Mapping[str,
         )
         choices = [str(low) if low == high else f"{low} to {high}" for low, high in counts]
         return Ask("", question, tuple(choices), step.accepted // size)
-    if step.bonus is None:
+    if not step.bonus:
         return None
     place = step.bonus.parent  # the end of the walk: the target's ranked tokens and the drafted ones are the choices
     drafted = [node.text for node in step.nodes if node.parent == place]

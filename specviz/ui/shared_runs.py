@@ -45,7 +45,7 @@ class SharedRuns:
         ``owner``: address of the visitor. Raises BadInput if the run is incomplete or exceeds the limits.
         """
         text, now = self.store.text(key), time.time()
-        if traces.outline(self.store.lines(key)).end is None:
+        if not traces.outline(self.store.lines(key)).end:
             raise BadInput("This run is not over yet. Share it once it has ended.")
         with self._lock:
             self._recent = [one for one in self._recent if one[0] > now - HOUR]
@@ -64,7 +64,7 @@ class SharedRuns:
         """Load a shared run into the store and update the access time. Raises BadInput if the run does not exist."""
         with self._lock:
             path = self._sweep().get(f"{key}{SUFFIX}")
-            if path is None:
+            if not path:
                 raise BadInput(
                     f"The run of this link is no longer kept here. A shared run is deleted after {self.days} days, or earlier if "
                     "newer ones need the space. If you saved its trace file, open that under Traces."

@@ -57,6 +57,27 @@ def test_skipped_nodes_say_who_was_in_the_way(node):
     assert found[2] == "Not verified: its sibling “·b” was accepted before its turn came."
 
 
+def test_below_a_rejected_node_traversal_judged_nothing(node):
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "rejected", 0.5, 0.1, 0.0), cases.node(1, " c", "skipped", 0.4)]
+    nodes += [cases.node(0, " d", "accepted", 0.5, 0.9, 1.0, 0.3)]
+    found = node(EXPLAIN, {"step": cases.step(0, nodes, [3], [3, 9, " e", 0.4, "residual"], rule="traversal")})
+    assert found[2] == "Not verified: it was drafted after “·b”, which was rejected." and "had failed already" not in found[1]
+
+
+UNTOLD = """
+const step = parseStep(given);
+return [labels.tally(step), rules.ending(step), rules.explain(step, step.bonus), step.overruled];
+"""
+
+
+def test_drafted_tokens_that_a_server_only_counts_are_not_called_undrafted(node):
+    note = {"type": "served", "batch": None, "untold": 6, "drafted": 6}
+    step = cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " age", 0.5, "target"], verified=6, padded=7, notes=[note])
+    tally, ending, own, overruled = node(UNTOLD, step)
+    assert tally == "0 of 6 accepted" and ending == "Stopped at the first guess: the target wanted “·age”." and overruled
+    assert "Nothing was drafted" not in own and "comes free" not in own
+
+
 def test_a_verdict_that_is_kept_back_is_not_given_away(node):
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped", 0.5, None)]
     step = {**cases.step(0, nodes, [], None), "emitted": [], "pieces": []}

@@ -59,7 +59,7 @@
   }
 
   function answer(choice) {
-    var number = shown.number;
+    var number = shown.number, before = mine[number];
     mine[number] = choice;
     mark();
     say("Sending …");
@@ -71,7 +71,8 @@
       }
       if (status === 409) say(request.responseText);
       else say("Not sent. Choose again.");
-      delete mine[number];
+      if (before === undefined) delete mine[number];
+      else mine[number] = before;
       mark();
     });
   }

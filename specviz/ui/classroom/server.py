@@ -110,7 +110,7 @@ class Room(msgspec.Struct):
         """Show a page. A question that was shown before keeps its answers."""
         self.title, self.version, self.state, self.current = title, self.version + 1, "wait", None
         place, number = (shown.lesson, shown.page), len(self.questions) + 1
-        if ask is not None and (place in self.questions or number <= MOST_QUESTIONS):
+        if ask and (place in self.questions or number <= MOST_QUESTIONS):
             self.state = shown.state
             self.current = self.questions.setdefault(place, Question(number, ask))
             if self.state == "open":
@@ -125,7 +125,7 @@ class Room(msgspec.Struct):
     def answer(self, given: Answer) -> None:
         """Record an answer; a later one replaces it while the question is open."""
         self.join(given.id)
-        if (question := self.current) is None or self.state != "open" or given.number != question.number:
+        if not (question := self.current) or self.state != "open" or given.number != question.number:
             raise HTTPException(409, "The question is closed.")
         if not 0 <= given.choice < len(question.ask.choices):
             raise HTTPException(400, "There is no such choice.")

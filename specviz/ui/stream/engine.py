@@ -102,7 +102,7 @@ def fetch(request: Request, progress: Progress) -> None:
 
     for name, anything in ((request.target, True), (request.draft or "", False)):
         entry = resolve(name).entry if name else None
-        if entry is None and name and anything or entry and not isinstance(entry.source, ShippedFile):
+        if not entry and name and anything or entry and not isinstance(entry.source, ShippedFile):
             progress(f"Looking for {name}", None)
             load_in_subprocess(name, progress)
 

@@ -159,7 +159,7 @@ def _remembered(run: Run, rehearsals: int) -> str:
 
 def race(left: Trace, right: Trace, judged: MethodComparison) -> str:
     """Return the HTML of the speed-up bars on one scale, longer is faster: the baseline, and both sides with their range."""
-    if judged.speeds is None:
+    if not judged.speeds:
         return ""
     rows = [("One at a time", Speeds((1.0,))), *zip((left.run.title, right.run.title), judged.speeds, strict=True)]
     percent = 100 / max(max(speeds.each) for _, speeds in rows)

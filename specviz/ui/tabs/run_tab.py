@@ -344,11 +344,11 @@ class RunTab(TabParts):
         try:
             recording = self.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
-            fitting = run if run is None or run.target == own_choices[0] else run.replace(guidance=None)
+            fitting = run if not run or run.target == own_choices[0] else run.replace(guidance=None)
             offered = zip(self.forms(fitting), (basics, advanced), strict=True)
             basics, advanced = (request_form.filled(*pair, edits=True) for pair in offered)
             own_prompt = prompt.strip() != given.strip()
-            given = given if own_prompt or run is None else run.prompt
+            given = given if own_prompt or not run else run.prompt
             if not recording:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
             elif (page := self.shared.pages.find(request.session_hash)) and page.running:

@@ -54,7 +54,7 @@ def make(archive: Archive, name: str, kind: str, step: int = 1) -> tuple[str, st
 
 @dataclass(eq=False)
 class Files:
-    """Exports of runs, made in the pool and cached compressed."""
+    """Exports of runs, made in the pool; those of recorded runs are cached compressed."""
 
     archive: Archive
     address: Callable[[Scope], str]
@@ -95,6 +95,8 @@ class Files:
             name, text = make(self.archive, *key)
             content = text.encode("utf-8", "surrogatepass")
         file = name, gzip.compress(content, LEVEL, mtime=0)
+        if key[0] not in self.archive.gallery.recordings:
+            return file  # of a run that may still grow
         with self._lock:  # before the job ends, so that another request finds either the job or the file
             self.cached[key] = file
             while len(self.cached) > 1 and sum(len(packed) for _, packed in self.cached.values()) > self.kept_bytes:

@@ -66,7 +66,7 @@ def speed_explanation(trace: Trace | None, timing: bool = False, prefix: str = "
     figures.
     """
     terms = {term.name: term for term in explain(trace)} if trace and trace.end else {}
-    if trace is None or not terms:
+    if not trace or not terms:
         return '<p class="sp-why-none">When the run is over, this explains why it was faster or not.</p>'
     rows = [(one.sentence, one.label, amount(one)) for name in ("predicted", "tau", "plain") if (one := terms.get(name))]
     if costs := [terms[phase].value or 0.0 for phase in PHASES if phase in terms]:
@@ -80,7 +80,7 @@ def _headline(trace: Trace, terms: dict[str, Term], timing: bool, prefix: str) -
     more = f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
     measured = metrics.compared_speed(trace)
     sentence = markup(terms["verdict"].sentence)
-    if measured is None:
+    if not measured:
         state = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
         return f'<p title="{sentence}">Speed-up {more}</p><p>{state}</p>'
     word = {"level": "no faster"}.get(measured.word, measured.word)

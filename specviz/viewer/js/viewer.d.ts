@@ -61,6 +61,8 @@ interface Step {
 interface Counts extends Record<string, number> {
   pruned: number;
   sent: number;
+  /** Of those sent, the ones without a node. */
+  unnamed: number;
   cut: number;
   drafted: number;
   kept: number;

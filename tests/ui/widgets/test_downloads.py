@@ -74,3 +74,12 @@ def test_a_file_is_made_once_and_the_latest_are_kept_within_bounds(shared, monke
     assert len(made) == 13 and 1 <= len(files.cached) < 13
     assert sum(len(packed) for _, packed in files.cached.values()) <= 2_000
     assert next(reversed(files.cached)) == ("stand", "nodelink", 12)
+
+
+def test_a_run_that_goes_on_is_saved_as_far_as_it_is(shared, save):
+    written = lines(sample_trace(3))
+    key = shared.archive.store.new(written[:2])
+    assert '"kind":"end"' not in save(MINE + key, "trace", 1).text
+    for line in written[2:]:
+        shared.archive.store.append(key, line)
+    assert '"kind":"end"' in save(MINE + key, "trace", 1).text

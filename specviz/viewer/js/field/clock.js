@@ -222,7 +222,7 @@ export function clock(field) {
 
   function fill() {
     const value = values[source];
-    lanes = value.lanes.map(prepare);
+    lanes = value.lanes.filter(({ steps }) => steps.length).map(prepare);
     plain = baseline(value.lanes);
     whole = Math.max(1, ...[...lanes, ...(plain ? [plain] : [])].map(({ total }) => total)) * 1.06;
     [now, view] = [whole, { from: 0, span: whole }];

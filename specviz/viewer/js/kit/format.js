@@ -35,7 +35,7 @@ export function probability(value) {
   if (value === 0 || value === 1) return String(value);
   if (value > 0 && value < 0.00005) return "almost 0";
   if (value > 0.99995 && value < 1) return "almost 1";
-  if (value < 0.001 || (value > 0.999 && value < 1)) return value.toFixed(4);
+  if (value < 0.001 || (value >= 0.995 && value < 1)) return value.toFixed(4);
   return value < 0.1 ? value.toPrecision(2) : value.toFixed(value > 10 ? 0 : 2);
 }
 

@@ -23,7 +23,7 @@ noteRegistry.register("copy", {
       if (place >= source && place < source + copied)
         return accepted.has(place - source)
           ? "sv-is-accepted"
-          : place - source === step.path.length
+          : place - source === step.path.length && !step.veiled
             ? "sv-is-rejected"
             : "sv-is-skipped";
       return "";

@@ -135,7 +135,7 @@ function picture(data, step, stage, moment) {
 function lengths(stage, step) {
   /** @type {number[]} */
   const counts = [];
-  for (const round of stage.trace.steps) counts[round.counts.kept] = (counts[round.counts.kept] || 0) + 1;
+  for (const round of stage.trace.steps) if (!round.veiled) counts[round.counts.kept] = (counts[round.counts.kept] || 0) + 1;
   const histogram = Array.from(counts, (many) => many || 0);
   const { u } = stage;
   const most = Math.max(1, ...histogram);

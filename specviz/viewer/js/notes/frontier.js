@@ -91,7 +91,7 @@ function chart(means, stage, size) {
 /** @param {Data} data @param {Step} step @param {number[]} means @param {number} size */
 function sentence(data, step, means, size) {
   const expected = data.areas.slice(1, size + 1).reduce((sum, { node, wide }) => sum + wide * (data.reach[node.depth - 1] ?? 1), 1);
-  const came = step.veiled ? "" : `, ${1 + accepted(step, size)} written`;
+  const came = step.veiled ? "" : `, ${Math.min(1 + accepted(step, size), step.emitted.length)} written`;
   const whole = size === data.kept - 1 ? `The whole tree of ${format.count(size, "node")}` : `The first ${size} of ${data.kept - 1} nodes`;
   const mean = means.length > 1 ? ` Over the run, trees of at most ${size} give ${means[Math.min(size, means.length - 1)].toFixed(2)} tokens per pass.` : "";
   return `${whole}: ${expected.toFixed(2)} tokens expected${came}.${mean}`;
@@ -117,7 +117,7 @@ function draw(note, step, stage) {
   const judged = step.veiled ? [] : [sample("sv-is-accepted", "accepted"), sample("sv-is-rejected", "rejected")];
   const key = svgKit.key(...judged, sample("sv-is-skipped", "in the tree"), sample("sv-left-out", "left out"));
   const about =
-    "One drafter pass gives each depth one list, whatever was drafted above. A path's width is the product of its tokens' probabilities; the widest come first, so every smaller tree is the beginning of a larger one.";
+    "One drafter pass gives each depth one list, whatever was drafted above. A path is as wide as the product of its probabilities; the widest come first, so a smaller tree begins a larger one.";
   return dom.h("div", {}, scrubber.make(stage, "frontier", sizes(data), drawSize), key, svgKit.more(stage, svgKit.caption(about)));
 }
 

@@ -39,7 +39,7 @@ function points(stage, note, step) {
   const from = Math.max(0, Math.min(stage.cursor - MOST / 2, steps.length - MOST));
   const series = steps.slice(from, from + MOST).flatMap((round, at) => {
     const row = noteOf(round, "last_state");
-    return row && !round.cut ? [{ at: from + at, length: size(row.length), tokens: round.emitted.length, half: row.half }] : [];
+    return row && !round.cut && !round.veiled ? [{ at: from + at, length: size(row.length), tokens: round.emitted.length, half: row.half }] : [];
   });
   return series.length ? series : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
 }
@@ -72,7 +72,7 @@ function chart(note, step, stage) {
     return mark;
   });
   const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${svgKit.round(a)} ${svgKit.round(b)}`).join("");
-  const current = series.find((point) => point.at === stage.cursor) || series[0];
+  const current = series.findLast((point) => point.at <= stage.cursor) || series[0];
   const parts = [
     text(stage, left, 11 * u, "tokens per pass, by length of the text", { kind: "sv-mute" }),
     grid,

@@ -72,7 +72,7 @@ function map(row, book, stage, width, height) {
   }
   const more = beyond.size ? `, ${beyond.size} more were considered` : "";
   const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-  const flat = "Vectors have more directions than two, so codes that are close on this map need not be alike. Spokes lead to the nearest latent codes.";
+  const flat = "Vectors have more than two directions, so neighbours on this map need not be alike. Spokes lead to the nearest latent codes.";
   parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "mapped by their two main directions", { anchor: "end", kind: "sv-mute", size: 9 })));
   const figure = dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
   return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), figure);
@@ -81,7 +81,7 @@ function map(row, book, stage, width, height) {
 /** p alone, P with the nearest latent codes, and q with the draw, on one scale. @param {Trace.RelaxedNote} note @param {Stage} stage @param {number} width */
 function bars(row, note, stage, width) {
   const { u } = stage;
-  const room = 100 * u; // for "P = almost 1" beside a bar
+  const room = 100 * u; // for “P = almost 1” beside a bar
   const total = row.p + row.moved;
   const greedy = row.draw === null;
   const widest = Math.max(total, row.p + row.limit, greedy ? 0 : row.q, 1e-9);

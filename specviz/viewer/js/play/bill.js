@@ -60,12 +60,13 @@ function median(numbers) {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-/** The same figures of a run on the page; null if it has no step or no autoregressive run to compare with. @param {Recording} trace */
+/** The same figures of a run on the page; null without steps or an autoregressive run, or if a step has several passes (MuLo-SD). @param {Recording} trace */
 export function ofRun(trace) {
   const { run, steps, end } = trace;
-  const [plain, found] = [verdict.baselineTimes(end && end.baseline), verdict.of(trace)];
+  const plain = verdict.baselineTimes(end && end.baseline);
+  const found = verdict.of(trace);
   const uncut = steps.filter((step) => !step.cut);
-  if (!run || !plain || !found || !uncut.length) return null;
+  if (!run || !plain || !found || !uncut[0] || uncut[0].rule === "local") return null;
   const alone = plain.total / plain.times.length;
   const sum = (/** @type {(step: Step) => number} */ of) => uncut.reduce((all, step) => all + of(step), 0);
   const [draft, verify, spent] = [(step) => step.times[0], (step) => step.times[1], (step) => step.total].map((of) => sum(of) / uncut.length / alone);

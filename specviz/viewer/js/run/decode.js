@@ -187,7 +187,9 @@ function counts(step) {
   const counted = Object.fromEntries(STATUSES.map((status) => [status, 0]));
   for (const entry of step.nodes) counted[entry.status] += 1;
   const candidates = considered(step);
-  counted.sent = step.nodes.length - 1 - counted.pruned;
+  const named = step.nodes.length - 1 - counted.pruned;
+  counted.sent = Math.max(named, step.verified); // a server may count draft tokens that it does not name
+  counted.unnamed = counted.sent - named;
   counted.cut = Math.max(counted.pruned, candidates - counted.sent);
   counted.drafted = counted.sent + counted.cut;
   const written = step.path.slice(0, step.emitted.length);
@@ -242,7 +244,8 @@ export function parseStep(raw) {
   // A step whose verdict is withheld, as in a lesson before its reveal.
   step.veiled = !step.bonus && !step.emitted.length;
   // The target overruled the draft: it had children to choose from where the walk ended, and took none of them.
-  step.overruled = Boolean(step.bonus) && step.end.children.some((id) => FAILED.has(step.nodes[id].status));
+  const failed = step.end.children.some((id) => FAILED.has(step.nodes[id].status));
+  step.overruled = Boolean(step.bonus) && (failed || step.notes.some((note) => "untold" in note && Number(note.untold) > 0));
   return step;
 }
 

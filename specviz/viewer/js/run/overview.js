@@ -275,16 +275,15 @@ export class Overview {
     if (!at || stage.last < 0) return null;
     const { ns, y } = this.locate(event);
     if (ns < at.from || ns > at.to || this.zoom.holds(y)) return null;
-    if (y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(plain, ns) : null;
+    if (!at.thin && y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(plain, ns) : null;
     if (ns > stage.total) return null;
     const index = this.stepAt(ns);
     const step = stage.trace.steps[index];
-    const times = PHASES.map((name, place) => `${name} ${format.time(step.times[place])}`);
+    const times = PHASES.flatMap((name, place) => (step.times[place] ? `${name} ${format.time(step.times[place])}` : []));
     return [
       `step ${index + 1} · ${format.time(step.total)}`,
-      `${step.counts.kept} of ${labels.drafted(step)} drafted tokens accepted${step.bonus ? ", plus a bonus token" : ""}`,
-      times.slice(0, 2).join(" · "),
-      times.slice(2).join(" · "),
+      `${labels.tally(step)}${step.bonus ? ", plus a bonus token" : ""}`,
+      ...(times.length > 1 ? [times.slice(0, 2).join(" · "), times.slice(2).join(" · ")] : ["its parts were not reported"]),
     ];
   }
 

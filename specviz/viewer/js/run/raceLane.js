@@ -25,7 +25,7 @@ export class Lane {
     this.plain = plain;
     this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
     this.tally = dom.h("span", { class: "sv-lane-tally" });
-    this.clock = dom.h("b", { class: "sv-lane-clock", title: "Recorded decoding time, without reading the prompt" });
+    this.clock = dom.h("b", { class: "sv-lane-clock", title: "Recorded decoding time" });
     this.bar = dom.h("i");
     this.body = lane.grid ? this.canvas(lane.grid) : dom.h("div", { class: "sv-lane-text" });
     const name = dom.h("b", { class: "sv-lane-name", title: lane.name }, lane.name);

@@ -74,10 +74,10 @@ export function result(lane, place) {
 }
 
 /** Lanes of several runs: the runs first. If there are several baselines, each says whose it is. A run without one races against
- * the other run; alone, it has no rival. */
+ * the other run, if that has the same prompt; alone, it has no rival. */
 export function lineUp(traces) {
   const found = traces.map(lanesOf).filter((pair) => pair.length);
-  const rivals = (lane) => found.map(([other]) => other).filter((other) => other !== lane);
+  const rivals = (lane) => found.map(([other]) => other).filter((other) => other !== lane && other.trace.run.prompt === lane.trace.run.prompt);
   for (const [mine] of found) if (!mine.rival) [mine.rival] = rivals(mine);
   const pairs = found.filter(([mine]) => mine.rival);
   const baselines = pairs.filter((pair) => pair.length > 1);

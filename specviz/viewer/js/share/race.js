@@ -25,7 +25,7 @@ export function race(stages) {
   const [tall, left] = painters.some(Boolean) ? [SIDE + PAD, SIDE + 2 * PAD] : [TALL, PAD];
   Object.assign(canvas, { width: WIDE, height: 2 * Math.ceil((64 + tall * lanes.length) / 2) });
   const own = dom.pen(canvas);
-  const prompt = stages[0].trace.run ? stages[0].trace.run.prompt.replace(/\s+/g, " ") : "";
+  const prompts = new Set(stages.map(({ trace }) => (trace.run ? trace.run.prompt.replace(/\s+/g, " ") : "")));
 
   /** @param {number} share @param {Pen} pen */
   function draw(share, pen = own) {
@@ -36,7 +36,7 @@ export function race(stages) {
     const clock = share * total;
     pen.fillStyle = paint.card;
     pen.fillRect(0, 0, canvas.width, canvas.height);
-    write(format.short(`“${prompt}”`, 112), PAD, 36, paint.mute);
+    write(format.short([...prompts].map((prompt) => `“${prompt}”`).join(" · "), 112), PAD, 36, paint.mute);
     lanes.forEach((lane, at) => {
       const [y, count, over] = [64 + at * tall, countAt(lane, clock), clock >= Math.max(lane.total, lane.rival.total)];
       const baseline = lane.kind === "baseline";

@@ -279,13 +279,14 @@ export class Inspector {
 
   /** @param {Step} step @param {AnyNode} node */
   numbers(step, node) {
+    const { run } = this.stage.trace;
     const root = node.status === "root";
     const rule = rules.of(step);
     const formatted = (value) => (value === null || value === undefined ? null : format.probability(value));
     const guess = !root && node.id !== "bonus";
     const weighed = guess && RATIOS.has(step.rule) ? weigh(step, node) : null;
     const sampled = weighed && weighed.q < 1;
-    const drafter = guess ? formatted(node.q) || "none: a certain guess" : null;
+    const drafter = guess ? formatted(node.q) || (run && /^(served|vllm)_/.test(run.method) ? "not reported" : "none: a certain guess") : null;
     const chosen = guess && node.q !== null && (step.certain || (weighed && !sampled));
     const rows = [
       ["rule", root ? null : rule.title],

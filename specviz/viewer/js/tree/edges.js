@@ -17,7 +17,7 @@ export function curve(from, to) {
 /** Along a trunk shared by all siblings, then into the child: many steep curves side by side would make a smear. @param {number} u */
 function elbow(from, to, u) {
   const x = from.x + from.w;
-  const trunk = to.x - Math.min(14 * u, (to.x - x) / 2); // beyond the parent's siblings, which may be wider
+  const trunk = to.x - Math.min(14 * u, (to.x - x) / 2); // beyond its siblings, which may be wider
   const r = Math.min(6 * u, Math.abs(to.y - from.y) / 2, to.x - trunk);
   if (r < 0.5) return curve(from, to);
   const down = r * Math.sign(to.y - from.y);

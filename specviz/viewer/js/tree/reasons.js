@@ -94,7 +94,8 @@ function traversal(step, node) {
   const weighs = node.threshold === null ? "" : ` The path down to here weighs ${probability(node.threshold)}.`;
   if (isKept(node) && coinText) return `${order}.${weighs} ${coinText}, so all of it is kept at once.`;
   if (isKept(node)) return `${order}. This node lies on the path that was kept, so it needed no draw of its own.`;
-  const had = sentChildren(step, node).length ? "; everything below this one had failed already" : "";
+  const below = sentChildren(step, node);
+  const had = below.length && below.every((id) => step.nodes[id].status !== "skipped") ? "; everything below this one had failed already" : "";
   const so = coinText ? `${coinText}, so` : "So";
   return (
     `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's distribution makes its next sibling, ` +
@@ -127,8 +128,8 @@ function strict(step, node) {
 
 /** @param {Step} step @param {AnyNode} node */
 const relaxed = (step, node) =>
-  "A code may stand for its nearest latent codes, so the target's probability of all of them together is set against " +
-  `${(weigh(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}. ` +
+  "A code may stand for its nearest latent codes, so the target's probability of all of them together " +
+  `${node.draw === null ? "must lead" : `is set against ${(weigh(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}`}. ` +
   `${verdict(node)}${strict(step, node)}`;
 
 /** @param {Step} step @param {AnyNode} node */

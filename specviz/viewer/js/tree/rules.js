@@ -40,12 +40,12 @@ export function of(step) {
 /** @param {Step} step @param {AnyNode} node */
 function skipped(step, node) {
   if (step.veiled) return "Not judged yet: what do you expect?";
-  if (step.rule === "traversal" && step.end.id !== 0) {
-    return `Not verified: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
-  }
   for (let up = step.nodes[node.parent]; up && up.id > 0; up = step.nodes[up.parent]) {
     if (FAILED.has(up.status))
       return `Not verified: it was drafted after ${quote(up.text)}, which was rejected.`;
+  }
+  if (step.rule === "traversal" && step.end.id !== 0) {
+    return `Not verified: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
   }
   const sibling = winner(step, node);
   if (sibling && sibling.id !== "bonus") {
@@ -74,18 +74,17 @@ export function explain(step, node) {
 function bonus(step, { text, source }) {
   const token = quote(text);
   const where = quote(step.end.text);
-  if (step.nodes.length === 1) {
-    return `Nothing was drafted, so this pass yields the target's own next token, ${token}, and no more.`;
+  if (!step.counts.sent) {
+    return `Nothing was drafted, so this pass yields the target's own next token, ${token}.`;
   }
-  if (!sentChildren(step, step.end).length) {
+  if (!sentChildren(step, step.end).length && !step.counts.unnamed) {
     return `The draft ends at ${where}, but the target's pass has already looked one token further: ${token} comes free.`;
   }
   const tried = failed(step, step.end.children);
   if (source === "residual") {
     const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
     const guarantee = DRAWN_RULES.includes(step.rule) ? ", so the output keeps the target's own distribution" : "";
-    const left = "what is left of the target's distribution once the drafter's share is taken out";
-    return `${all} after ${where} failed. ${token} is drawn from ${left}${guarantee}.`;
+    return `${all} after ${where} failed. ${token} is drawn from what is left of the target's distribution without the drafter's share${guarantee}.`;
   }
   if (!tried) return `The step ends with the target's own token, ${token}.`;
   if (step.rule === "typical") {
@@ -106,8 +105,8 @@ export function ending(step) {
   }
   if (!step.bonus) return "";
   const token = quote(step.bonus.text);
-  if (step.nodes.length === 1) return `No draft: the target adds ${token} by itself.`;
-  if (!sentChildren(step, step.end).length) return `Everything on the path was kept; ${token} comes free.`;
+  if (!step.counts.sent) return `No draft: the target adds ${token} by itself.`;
+  if (!sentChildren(step, step.end).length && !step.counts.unnamed) return `Everything on the path was kept; ${token} comes free.`;
   const where = step.end.id === 0 ? "at the first guess" : `after ${quote(step.end.text)}`;
   return `Stopped ${where}: the target wanted ${token}.`;
 }
