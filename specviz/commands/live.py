@@ -70,7 +70,7 @@ class TerminalView:
             ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
             ("τ", f"{number(metrics['tau'])} tokens per pass"),
             ("accepted", f"{metrics['accepted']} of {metrics['verified']} verified drafted tokens"),
-            ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
+            ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "no verdicts recorded"),
             ("time", f"{metrics['seconds']['total']:.2f} s: {shares}"),
             ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens per second"),
         ]

@@ -45,7 +45,7 @@ def draw(trace: Trace) -> bytes:
     write(92, textwrap.shorten(trace.run.title, 36), 58, LIGHT.ink)
     write(168, textwrap.shorten(f"on {trace.run.target}", 70), 28, LIGHT.mute)
     write(230, "\n".join(textwrap.wrap(f'"{textwrap.shorten(trace.run.prompt, 110)}"', 56)), 30, LIGHT.ink)
-    slow = judged is not None and judged.word == "slower"
+    slow = judged and judged.word == "slower"
     write(344, judged.sentence.replace("×", " times") if judged else "", 46, LIGHT.rejected if slow else LIGHT.bonus)
     scale = WIDTH / max(1, sum(plain), sum(step.time.total for step in trace.steps))
     most = max((len(step.emitted) for step in trace.steps), default=1)

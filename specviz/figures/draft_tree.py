@@ -49,7 +49,7 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 def _words(step: Step, folded: int) -> tuple[str, str]:
     """Return title and subtitle. ``folded``: number of recorded nodes that are not drawn."""
     carried = sum(node.status == PRUNED for node in step.nodes)
-    drafted = len(step.nodes) - 1 + step.pruned - carried
+    drafted = max(step.verified, len(step.nodes) - 1 + step.pruned - carried)  # a recording may lack the rejected nodes
     folded += step.pruned - carried
     tokens = count(drafted, "drafted token")
     if step.considered is None and carried >= MAX_PRUNED:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specviz.figures.theme import count, duration, percent
 from specviz.trace import metrics
-from specviz.trace.schema import PHASES, Trace
+from specviz.trace.schema import PHASES, Step, Trace
 
 SILENT = 0.25
 """Minimum share of steps without a draft at which it is emphasised."""
@@ -57,11 +57,16 @@ class _Costs:
     def total(self) -> float:
         return sum(self.phases.values())
 
+    @property
+    def divided(self) -> bool:
+        """Whether a phase other than "host" was timed; a server's client times whole steps."""
+        return self.total > self.phases["host"]
+
     def loss(self, phase: str) -> float:
         """Cost of a phase in excess of the autoregressive run, which also needs one target pass per step."""
         if phase != "verify":
             return self.phases[phase]
-        return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
+        return max(0.0, self.phases["verify"] - self.plain) if self.plain else 0.0
 
     def speedup(self, saved: float = 0.0) -> float | None:
         left = self.total - saved
@@ -84,11 +89,14 @@ def explain(trace: Trace) -> list[Term]:
     if costs:
         sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up if a step cost no more than a one-token pass."
         terms.append(Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence))
-        if costs.plain is not None:
-            one, several = duration(costs.plain), duration(costs.tau * costs.plain)
-            sentence = f"One token of the autoregressive run takes {one}; {costs.tau:.2f} of them take {several}."
+        if costs.plain:
+            sentence = (
+                f"One token of the autoregressive run takes {duration(costs.plain)}; "
+                f"{costs.tau:.2f} of them take {duration(costs.tau * costs.plain)}."
+            )
             terms.append(Term("plain", "one AR pass, t_AR", costs.plain, "ns", sentence))
-        terms += [_cost(costs, phase) for phase in PHASES]
+        if costs.divided:
+            terms += [_cost(costs, phase) for phase in PHASES]
     return terms + _outcome(trace, costs, measured)
 
 
@@ -106,17 +114,19 @@ def _costs(trace: Trace) -> _Costs | None:
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.SpeedComparison | None) -> Term:
     loud = bool(found and found.word == "slower")
-    if not any(len(step.nodes) > 1 for step in trace.steps):
+    if all(map(_silent, trace.steps)):
         loud = trace.run.method != "autoregressive"
         sentence = "One token per pass: this is the autoregressive run, which drafts nothing."
         if loud:
-            steps = count(len(trace.steps), "step")
-            sentence = f"The drafter proposed nothing in any of {steps}, so every pass gave one token and nothing could be saved."
+            sentence = (
+                f"The drafter proposed nothing in any of {count(len(trace.steps), 'step')}, "
+                "so every pass gave one token and nothing could be saved."
+            )
     else:
         sentence = "The speed-up is unknown: this run was recorded without an autoregressive baseline."
         if found:
             sentence = f"{found.sentence}."
-        if costs:
+        if costs and costs.divided:
             sentence += " " + _bottleneck_sentence(costs)
     return Term("verdict", "in one sentence", found.speedup if found else None, "x", sentence, loud=loud)
 
@@ -124,7 +134,7 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.SpeedComparison 
 def bottleneck(trace: Trace) -> str | None:
     """Return the name of the term that limits the speed-up most, a phase or "tau"; None if nothing stands out."""
     costs = _costs(trace) if trace.steps else None
-    return _bottleneck(costs) if costs else None
+    return _bottleneck(costs) if costs and costs.divided else None
 
 
 def _bottleneck(costs: _Costs) -> str | None:
@@ -140,12 +150,16 @@ def _bottleneck_sentence(costs: _Costs) -> str:
         return f"Acceptance is the limit: a pass gives only {costs.tau:.2f} tokens, so there is little to gain."
     if term_name is None:
         return f"No cost stands out: a step costs about one target pass and gives {costs.tau:.2f} tokens."
-    if term_name == "verify" and costs.plain is not None:
-        passes = costs.phases[term_name] / costs.plain
-        sentence = f"Verifying is the largest overhead: a pass over the draft costs as much as {passes:.1f} one-token passes."
+    if term_name == "verify" and costs.plain:
+        sentence = (
+            "Verifying is the largest overhead: a pass over the draft costs as much as "
+            f"{costs.phases[term_name] / costs.plain:.1f} one-token passes."
+        )
     else:
-        share = percent(costs.phases[term_name] / costs.total)
-        sentence = f"Beyond the one target pass that a step needs, {DOING[term_name].lower()} costs most: {share} of each step."
+        sentence = (
+            f"Beyond the one target pass that a step needs, {DOING[term_name].lower()} costs most: "
+            f"{percent(costs.phases[term_name] / costs.total)} of each step."
+        )
     without = costs.speedup(costs.loss(term_name))
     if without is not None:
         wish = "it cost only one" if term_name == "verify" else "it were free"
@@ -153,9 +167,14 @@ def _bottleneck_sentence(costs: _Costs) -> str:
     return sentence
 
 
+def _silent(step: Step) -> bool:
+    """Return whether nothing was drafted; a recording may lack the rejected nodes, but counts them as verified."""
+    return not (step.verified or step.nodes[1:])
+
+
 def _steps_without_draft(trace: Trace) -> list[Term]:
     """Return a term if some, but not all, steps have no draft."""
-    silent = sum(len(step.nodes) < 2 for step in trace.steps)
+    silent = sum(map(_silent, trace.steps))
     if silent in (0, len(trace.steps)):
         return []
     share = silent / len(trace.steps)
@@ -175,7 +194,7 @@ def _cost(costs: _Costs, phase: str) -> Term:
 
 
 def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list[Term]:
-    if trace.baseline is None:
+    if not trace.baseline:
         sentence = "No autoregressive run was recorded, so there is no speed-up to explain; run again with a baseline."
         return [Term("measured", "measured speed-up", None, "x", sentence)]
     predicted = costs.speedup() if costs else None
@@ -186,7 +205,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None) -> list
         terms.append(Term("predicted", "predicted speed-up", predicted, "x", sentence))
     terms.append(Term("measured", "measured speed-up", measured, "x", _gap(trace, predicted, measured)))
     divergence = trace.baseline.first_divergence
-    if divergence is not None:
+    if divergence:
         other = "draws other codes" if trace.run.modality == "image" else "writes other text"
         sentence = f"The autoregressive run {other} {metrics.parting(trace) or f'after token {divergence.position}'}."
         terms.append(Term("divergence", "texts diverge after token", divergence.position, "", sentence))

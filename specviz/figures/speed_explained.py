@@ -19,17 +19,19 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
     """
     colours = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
+    silence = terms.get("silence")
+    first = [silence.sentence] if silence and silence.loud else []  # the verdict follows a warning
     fig = figure(
         colours,
         _headline(terms),
-        _subtitle(terms),
+        "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else [])),
         width=_WIDTH,
         height=300,
-        key="tau" in terms,
+        key="host" in terms,
         barmode="stack",
         bargap=0.42,
     )
-    if "tau" not in terms:
+    if "host" not in terms:
         return fig
     _step(fig, colours, terms, f"{step_cost_label(trace)} of this run")
     longest = sum(terms[phase].value or 0 for phase in PHASES)
@@ -50,13 +52,6 @@ def _headline(terms: dict[str, Term]) -> str:
         f"{value:.2f}× {word}" for word in ("measured", "predicted") if word in terms and (value := terms[word].value) is not None
     ]
     return "Why faster, or why not · " + (" · ".join(ratios) or "no autoregressive run to compare with")
-
-
-def _subtitle(terms: dict[str, Term]) -> str:
-    """Return the verdict, after a warning if many steps had no draft."""
-    silence = terms.get("silence")
-    first = [silence.sentence] if silence is not None and silence.loud else []
-    return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
 
 
 def _step(fig: go.Figure, colours: Theme, terms: dict[str, Term], ours: str) -> None:

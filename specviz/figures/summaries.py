@@ -25,11 +25,10 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
     counts = metrics.histogram(trace.steps)
     length = metrics.tau(trace.steps)
     cut = sum(step.cut is not None for step in trace.steps)
-    subtitle = f"τ = {number(length)} tokens per pass, the bonus token included" if trace.steps else "no finished steps yet"
+    subtitle = f"τ = {number(length)} tokens per pass, bonus tokens included" if trace.steps else "no finished steps yet"
     if cut:
         subtitle += f", without {cut} step{'s' if cut > 1 else ''} cut short"
     fig = figure(colours, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
-    total = len(trace.steps)
     fig.add_bar(
         x=list(range(len(counts))),
         y=counts,
@@ -41,7 +40,7 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
             "color": [colours.paper if i == 0 else colours.accepted for i in range(len(counts))],
             "line": {"width": 2, "color": [colours.rejected if i == 0 else colours.accepted for i in range(len(counts))]},
         },
-        hovertext=[f"{count} of {total} steps accepted {i}, so they emitted {i + 1}" for i, count in enumerate(counts)],
+        hovertext=[f"{count} of {len(trace.steps)} steps accepted {i}" for i, count in enumerate(counts)],
         hoverinfo="text",
     )
     fig.update_xaxes(axis(colours, "drafted tokens accepted", grid=False, dtick=max(1, len(counts) // 16)))
@@ -53,7 +52,11 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """Draw a point per depth: among the steps that judged a node at that depth, the share that accepted one."""
     colours = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), [judged for _, judged in metrics.verdicts_by_depth(trace.steps)]
-    subtitle = "of the steps that judged a token at this depth, the share that accepted one" if shares else "nothing was drafted"
+    subtitle = "nothing was drafted"
+    if shares:
+        subtitle = "of the steps that judged a token at this depth, the share that accepted one"
+    elif any(step.verified for step in trace.steps):
+        subtitle = "the rejected tokens were not recorded"
     fig = figure(colours, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
     hover_rows = zip(depths, shares, judged, strict=True)
@@ -78,8 +81,9 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     colours = theme_of(theme)
     spent = metrics.seconds(trace.steps)
     steps = len(trace.steps)
-    means = [spent[phase] / steps * 1e9 if steps else 0.0 for phase in PHASES]
-    shares = [metrics.ratio(spent[phase], spent["total"]) for phase in PHASES]
+    phases = [phase for phase in PHASES if spent[phase]] or [*PHASES]
+    means = [spent[phase] / steps * 1e9 if steps else 0.0 for phase in phases]
+    shares = [metrics.ratio(spent[phase], spent["total"]) for phase in phases]
     subtitle = (
         f"a step takes {duration(sum(means))} on average, over {steps} step{'' if steps == 1 else 's'}"
         if steps
@@ -88,21 +92,23 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     recording = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
     if recording:
         subtitle += f"; recording took another {duration(recording)}, not counted"
+    if phases == ["host"]:
+        subtitle += "; its phases were not recorded"
     fig = figure(colours, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     fig.add_bar(
         orientation="h",
-        y=list(PHASES),
+        y=phases,
         x=[round(mean / 1e6, 4) for mean in means],
-        marker={"color": [getattr(colours, phase) for phase in PHASES]},
+        marker={"color": [getattr(colours, phase) for phase in phases]},
         text=[f"{percent(share)} · {duration(mean)}" for share, mean in zip(shares, means, strict=True)],
         textposition="outside",
         cliponaxis=False,
         textfont={"size": 13, "color": colours.ink},
-        hovertext=[f"{phase}: {MEANING[phase]}" for phase in PHASES],
+        hovertext=[f"{phase}: {MEANING[phase]}" for phase in phases],
         hoverinfo="text",
     )
     fig.update_xaxes(axis(colours, "mean milliseconds per step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
-    ticks = [f"{phase}<br><span style='font-size:11px;color:{colours.mute}'>{MEANING[phase]}</span>" for phase in PHASES]
-    fig.update_yaxes(axis(colours, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
+    ticks = [f"{phase}<br><span style='font-size:11px;color:{colours.mute}'>{MEANING[phase]}</span>" for phase in phases]
+    fig.update_yaxes(axis(colours, "", grid=False, autorange="reversed", tickvals=phases, ticktext=ticks))
     fig.update_layout(margin={"l": 160})
     return fig

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from specviz.figures.draft_tree import draft_tree, rows
 from specviz.palette import LABELS, LOOKS, THEMES
 from specviz.trace.schema import Bonus
-from tests.support.traces.made import TREE, hovers, labels, positions
+from tests.support.traces.made import SILENT, TREE, hovers, labels, positions
 from tests.support.traces.samples import sample_trace
 
 
@@ -60,6 +60,13 @@ def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much():
     assert "folded" not in whole.layout.title.subtitle.text
     judged = sum(node.status in ("accepted", "rejected") for node in step.nodes)
     assert sum(label.count("p ") for label in labels(folded)) == judged
+
+
+def test_rejected_tokens_that_were_not_recorded_count_as_drafted():
+    title = draft_tree(replace(SILENT, verified=6)).layout.title
+    assert title.text == "Step 4 · 6 drafted tokens, 0 accepted" and title.subtitle.text.startswith("rule: greedy")
+    assert draft_tree(SILENT).layout.title.text == "Step 4 · the drafter proposed nothing"
+    assert draft_tree(TREE).layout.title.text == "Step 4 · 6 drafted tokens, 2 accepted"
 
 
 def test_dense_trees_keep_letters_of_11_pixels_and_fit_a_slide():

@@ -94,3 +94,20 @@ def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them():
     assert found["predicted"].value == pytest.approx(found["measured"].value, rel=0.05)
     made = [figures.speed_explained(one).data[0].y[0], speed_explanation(one)]
     assert all("a step ÷ its passes" in said for said in made)
+
+
+def test_drafts_whose_rejected_tokens_were_not_recorded_are_no_silence():
+    """In a server's reply, and in a recording of accepted paths alone, a step may have drafted and carry no node."""
+    served, rejected = store.read(TRACES / "llama_cpp_ngram.spectrace.jsonl.gz"), replace(SILENT, verified=5)
+    assert terms(served)["silence"].sentence.startswith("The drafter proposed nothing in 1 of 10 steps")
+    assert "silence" not in terms(trace(TREE, rejected))
+    assert terms(trace(rejected))["verdict"].sentence.startswith("0.62× the speed of one token at a time")
+
+
+def test_a_client_s_times_blame_no_phase():
+    """A client times whole steps, which stand under "host"."""
+    found = trace(timed(host=65), plain_ms=40)
+    assert list(terms(found)) == ["verdict", "tau", "plain", "predicted", "measured"] and bottleneck(found) is None
+    assert terms(found)["verdict"].sentence == "1.85× as fast as one token at a time."
+    assert figures.speed_explained(found).layout.title.text.endswith("1.85× measured · 1.85× predicted")
+    assert "largest overhead" not in figures.speed_table(found) and "draft +" not in speed_explanation(found)
