@@ -125,8 +125,12 @@ def load(report: Report, target: str, methods: Sequence[str], quick: bool = Fals
         add_visits(report, outcomes, time.monotonic() - started)
         Visitor(form).press(SHORT)  # after all other visitors have left
         after = server.memory
-        detail = f"{before:.0f} MB resident before, {after:.0f} MB after"
-        report.add(Row("memory grows by", 100 * (after / before - 1), "%", 10.0, at_most=True, detail=detail))
+        report.add(
+            Row(
+                "memory grows by", 100 * (after / before - 1), "%", 10.0, at_most=True,
+                detail=f"{before:.0f} MB resident before, {after:.0f} MB after",
+            )
+        )  # fmt: skip
         report.add(Row("threads after", float(server.process.num_threads()), "", detail=f"{threads} before"))
 
 
@@ -198,9 +202,12 @@ def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None
     lost = len(outcomes) - len(refused) - len(left) - len(whole)
     reason = f"; their message: {refused[0].refused}" if refused else ""
     counts = f"{len(whole)} completed, {len(left)} left midway, {len(refused)} refused, {lost} lost{reason}"
-    detail = f"{len(outcomes)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
-    stayed = max(1, len(outcomes) - len(left))
-    report.add(Row("share served, among those who stayed", 100 * len(whole) / stayed, "%", 99.0, detail=detail))
+    report.add(
+        Row(
+            "share served, among those who stayed", 100 * len(whole) / max(1, len(outcomes) - len(left)), "%", 99.0,
+            detail=f"{len(outcomes)} runs by {VISITORS} visitors in {took:.0f} s: {counts}",
+        )
+    )  # fmt: skip
     for name, goal in (("first_update", 5.0), ("first_step", 180.0)):
         times = [at for one in outcomes if (at := getattr(one, name)) is not None]
         quantiles(report, name.replace("_", " "), times, goal)
@@ -264,7 +271,7 @@ def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bo
     _, address, _ = app["demo"].launch(**options)
     command = [sys.executable, "-m", "specviz.bench.visitor", address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=APP.parent) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin and process.stdout
         asked, answers = process.stdin, process.stdout
         answers.readline()
 
@@ -284,5 +291,9 @@ def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bo
     rate = statistics.median(count["updates"] / count["seconds"] for count in counts[1:])
     reading = statistics.median(1000 * count["cpu"] / count["updates"] for count in counts[1:])
     report.add(Row("live view, updates", rate, "/s", 10.0, detail=f"reading an update costs the watcher {reading:.2f} ms"))
-    detail = f"tokens per second, watched ÷ unwatched {ratios}"
-    report.add(Row("live view costs", 100 * (1 / ratios.median - 1), "%", 3.0, at_most=True, detail=detail))
+    report.add(
+        Row(
+            "live view costs", 100 * (1 / ratios.median - 1), "%", 3.0, at_most=True,
+            detail=f"tokens per second, watched ÷ unwatched {ratios}",
+        )
+    )  # fmt: skip

@@ -44,7 +44,7 @@ class Outcome:
     @property
     def served(self) -> bool:
         """Whether the visitor saw the run to the end."""
-        return self.over is not None and not self.left and not self.refused
+        return None not in (self.over, self.decoding) and not self.left and not self.refused
 
     def take(self, line: str, now: float) -> None:
         """Process one line of the page's events or of the run's stream."""

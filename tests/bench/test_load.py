@@ -3,7 +3,7 @@
 import pytest
 
 from specviz.bench import load
-from specviz.bench.visitor import Form, Visitor
+from specviz.bench.visitor import Form, Outcome, Visitor
 from specviz.trace import store
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
@@ -36,6 +36,15 @@ def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address, eng
     engine.steps = 4
     assert seen.left and not seen.served
     assert Visitor(form).press(load.SHORT).served and engine.cancelled == before + 1
+
+
+def test_a_run_without_its_end_is_lost():
+    cut = Outcome()
+    for seconds, line in enumerate(('data: {"kind":"step"}', 'data: {"msg":"close_stream"}')):
+        cut.take(line, seconds)
+    assert (cut.first_step, cut.over) == (0, 1) and not cut.served
+    cut.take('data: {"kind":"end","metrics":{"seconds":{"total":0.5},"emitted":3}}', 2)
+    assert cut.served and cut.tokens == 3
 
 
 def test_a_long_trace_has_the_steps_asked_for():
