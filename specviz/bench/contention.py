@@ -53,12 +53,12 @@ class Decoder:
 
     def ask(self, seconds: float) -> None:
         """Request ``seconds`` of decoding; returns at once."""
-        assert self.process.stdin is not None
+        assert self.process.stdin
         print(seconds, file=self.process.stdin, flush=True)
 
     def next_line(self) -> str:
         """Wait for the next line of output and return it."""
-        assert self.process.stdout is not None
+        assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def close(self) -> None:
@@ -93,12 +93,12 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 def _rate(decoder: Decoder, other: Decoder | None, load: Callable[[], AbstractContextManager[object]]) -> float:
     with load():
-        if other is not None:
+        if other:
             other.ask(SECONDS + 2)
             threading.Event().wait(0.5)  # for the other run to start
         decoder.ask(SECONDS)
         rate = float(decoder.next_line())
-        if other is not None:
+        if other:
             other.next_line()
         return rate
 

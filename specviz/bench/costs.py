@@ -45,8 +45,10 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
                 own, gains = _against_sizes(lambda *arm, name=name: ready[name, *arm], laps)
                 mean = {size: statistics.geometric_mean(each) for size, each in gains.items()}
                 best = min(mean, key=mean.__getitem__)
-                detail = f"{statistics.mean(own):.1f} tokens/s sized by cost; best fixed size {best} nodes; speed-up over "
-                detail += ", ".join(f"{size} nodes {gain:.2f}" for size, gain in mean.items())
+                detail = (
+                    f"{statistics.mean(own):.1f} tokens/s sized by cost; best fixed size {best} nodes; "
+                    f"speed-up over {', '.join(f'{size} nodes {gain:.2f}' for size, gain in mean.items())}"
+                )
                 report.add(Row(f"{name}, {scene}", mean[best], goal=GOAL, detail=detail))
 
 

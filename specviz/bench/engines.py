@@ -45,7 +45,7 @@ def _trace(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
     if name in servers:
         answer = Answer(servers[name], Request("autoregressive", prompt, max_new_tokens=TOKENS))
         list(answer.events())
-        assert answer.trace is not None
+        assert answer.trace
         return answer.trace
     return run(method=name.removeprefix("specviz "), prompt=prompt, max_new_tokens=TOKENS, memory=Memory())
 

@@ -64,5 +64,9 @@ def recording(report: Report, bench: Bencher) -> None:
     ready = bench.prepared("token_recycling", prompts("question answering")[0], parameters={"tree": "published", "keep": False})
     bench.timed_run(ready)
     ratios = paired(lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9)
-    detail = f"80-node trees, recorded ÷ not recorded: {ratios}"
-    report.add(Row("recording costs", 100 * (ratios.median - 1), "%", 3.0, at_most=True, detail=detail))
+    report.add(
+        Row(
+            "recording costs", 100 * (ratios.median - 1), "%", 3.0, at_most=True,
+            detail=f"80-node trees, recorded ÷ not recorded: {ratios}",
+        )
+    )  # fmt: skip

@@ -66,6 +66,7 @@ def shares(every: int = 1) -> dict[str, dict[str, list[float]]]:
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool) -> None:
     """Ask about all pictures, or every eighth, and report the share of right answers in percent."""
+    report.where["target"] = "scenes-vlm"
     for column, kinds in shares(8 if quick else 1).items():
         each = [share for values in kinds.values() for share in values]
         detail = ", ".join(f"{kind} {100 * float(np.mean(values)):.0f}" for kind, values in kinds.items())

@@ -80,7 +80,8 @@ def run_suite(
     if dtype != "auto" and name in OWN_PROCESSES:
         raise BadInput(f"The suite {name} does not support --dtype; omit --dtype.")
     said = {} if dtype == "auto" else {"dtype": dtype_name(choose_dtype(dtype))}
-    suite_report = Report(name, {**where(target), **said}, say=report)
+    targets = dict.fromkeys(one.target_of(target) for one in suites.SUITES.get(name, ())) or [target]
+    suite_report = Report(name, {**where(", ".join(targets)), **said}, say=report)
     COMMON.update(said)
     try:
         for part in (partial(lengths.run_length, keep=True),) if save else SUITES[name]:

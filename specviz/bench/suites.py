@@ -63,14 +63,17 @@ class Suite:
     goals: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    def target_of(self, target: str) -> str:
+        """Return the target that the suite measures: its own, if any, in the place of the default text target."""
+        return self.target if self.target and target == DEFAULT_TEXT_TARGET else target
+
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
         """Measure at every temperature and report every variant, comparison and goal; return the samples by temperature.
 
         ``methods``: methods to measure; empty for all.
         """
         chosen = [variant for variant in self.variants if not methods or variant.method in methods]
-        name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
-        bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
+        bench, gathered = Bencher(self.target_of(target), self.tokens), dict[float, Samples]()
         for temperature in self.temperatures if chosen else ():
             texts = self.prompts(bench, quick)
             measure = quality if {"latent distance", "recognised"} & {*self.columns} else None

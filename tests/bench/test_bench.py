@@ -138,6 +138,17 @@ def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypa
     assert asked == [{"dtype": "float32", "seed": 1}, {"seed": 1}] and "float32" in told.as_table() and not kit.COMMON
 
 
+def test_a_report_names_the_targets_that_a_suite_measures(monkeypatch):
+    for suite in ("vision", "all", "speed"):
+        monkeypatch.setitem(runner.SUITES, suite, ())
+    silent = lambda line: None  # noqa: E731
+    assert run_suite("vision", report=silent).where["target"] == "scenes-vlm"
+    assert run_suite("vision", target="a/model", report=silent).where["target"] == "a/model"
+    everything = "smollm2-135m-instruct, hybrid-small, scenes-vlm, emoji-64"
+    assert run_suite("all", report=silent).where["target"] == everything
+    assert run_suite("speed", report=silent).where["target"] == "smollm2-135m-instruct"
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
