@@ -27,7 +27,10 @@ def page() -> str:
         rows = [[table.columns[name][0] for name in columns], ["---", *["---:"] * (len(columns) - 1)]]
         rows += [[table.figure(row, name) for name in columns] for row in table.rows]
         lines = "\n".join(f"|{'|'.join(row)}|" for row in rows)
-        sections.append(f"\n## {table.title}\n\n{table.says} *{table.machine}, {table.date}:* `{table.command}`\n\n{lines}")
+        sections.append(
+            f"\n## {table.title}\n\n{table.says} *{table.machine}, {table.date}:* "
+            f"`{table.command}`{table.commit and f' (commit {table.commit})'}\n\n{lines}"
+        )
     return "\n".join([HEAD, *named, *sections, ""])
 
 

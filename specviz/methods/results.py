@@ -18,6 +18,7 @@ class Table:
     """Measurements by one command on one machine.
 
     ``title``: heading in RESULTS.md; a table without a title is not printed. ``date``: a day, or the first and the last day.
+    ``commit``: commit at which ``command`` printed the table, if noted.
     ``columns``: (heading, unit) by key. ``rows``: cells by key, in column order. The column ``unit``, if any, has the units of
     the column ``value``. Decimals keep the digits of the file.
     """
