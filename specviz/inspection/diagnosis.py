@@ -120,14 +120,13 @@ def advice(diagnosis: Diagnosis) -> str:
         ours, its = (number(stats.rates[where]) for stats in (loaded, best))
         depth = f" at depth {where + 1}" if where else ""
         names = " and ".join(step.other.name for step in diagnosis.steps)
-        blame = "; ".join(step.other.blame for step in diagnosis.steps)
-        return f"Acceptance is {ours}{depth} as loaded, {its} with {names}: {blame}."
-    first = loaded.rates[0] or 0.0
-    if first < FOREIGN_RATE:
         return (
-            f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head was trained for another "
-            "target, or for another version of this target."
+            f"Acceptance is {ours}{depth} as loaded, {its} with {names}: "
+            f"{'; '.join(step.other.blame for step in diagnosis.steps)}."
         )
-    if not diagnosis.rounds:
-        return f"Acceptance is {first:.2f} as loaded, and these heads have no alternative readings."
-    return f"Acceptance is {first:.2f} as loaded, and no other reading is clearly better: the head is read correctly."
+    first = loaded.rates[0] or 0.0
+    tried = "no other reading is clearly better" if diagnosis.rounds else "there are no alternative readings"
+    verdict = f"Acceptance is {first:.2f} as loaded, and {tried}"
+    if first < FOREIGN_RATE:
+        return f"{verdict}: the drafter was trained for another target, or for another version of this target."
+    return f"{verdict}: the head is read correctly." if diagnosis.rounds else f"{verdict}."

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.inspection.diagnosis import advice, judge
-from specviz.inspection.forced import Reading, teacher_force
+from specviz.inspection.diagnosis import Diagnosis, advice, judge
+from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.readings import required_layers
 from tests.support.tiny.foreseen import LAYERS, VOCAB, block, blocks, head, paired, passages, target
 
@@ -161,6 +161,12 @@ def test_a_good_head_is_left_alone(layers):
 def test_a_head_for_another_model_is_no_matter_of_reading():
     verdict = judge(Reading(head("another")), passages(head()), target(), DEPTH, 100.0)
     assert not verdict.steps and "trained for another target" in advice(verdict)
+
+
+@pytest.mark.parametrize(("lengths", "ending"), [([0] * 9 + [1], ": the drafter was trained for another target"), ([1], ".")])
+def test_heads_without_other_readings_are_not_said_to_have_been_compared(lengths, ending):
+    said = advice(Diagnosis(TeacherForcedStats(1, [torch.tensor(lengths)])))
+    assert f" as loaded, and there are no alternative readings{ending}" in said
 
 
 def test_texts_too_short_to_judge_on_say_so():
