@@ -26,7 +26,7 @@ class Collector:
 
     @property
     def trace(self) -> Trace:
-        assert self.run is not None, "the first record must be a run record"
+        assert self.run, "the first record must be a run record"
         return Trace(self.run, tuple(self.steps), self.end)
 
 

@@ -59,7 +59,7 @@ DEFINITIONS = (
 def summary(trace: Trace) -> dict[str, Any]:
     """Return a summary: the fields of vLLM's detailed ``metrics.speculative_decoding``, specviz's metrics and the run."""
     end, drafted = trace.end, [step for step in trace.steps if step.verified]
-    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
+    outcome = (end.reason, end.prefill_ns, end.baseline, end.capture_ns) if end else ("unfinished", 0)
     accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
     by_depth: dict[int, list[Step]] = {}
     for step in drafted:
@@ -97,7 +97,7 @@ def _deepest(step: Step) -> int:
 
 def timeline(trace: Trace) -> dict[str, Any]:
     """Return a Perfetto trace with one track per phase, and the autoregressive run as a second process."""
-    run, clock = trace.run, 0 if trace.end is None else trace.end.prefill_ns
+    run, clock = trace.run, trace.end.prefill_ns if trace.end else 0
     steps: list[Unit] = []
     for step in trace.steps:
         details = {name: getattr(step, name) for name in ("accepted", "verified", "padded", "draft_calls", "rule", "cut")}

@@ -29,7 +29,10 @@ class Curve(Frozen, frozen=True):
 
 
 class LengthCurves(Frozen, frozen=True):
-    """Curves of one target. ``lengths``: token counts before the first draft, ascending; ``source``: description of the texts."""
+    """Curves of one target. ``lengths``: token counts before the first draft, ascending; ``source``: description of the texts.
+
+    ``date``: a day, or "FIRST to LAST" where the curves are of several.
+    """
 
     target: Words
     source: Words
@@ -58,14 +61,17 @@ class LengthCurves(Frozen, frozen=True):
     def save(self, folder: Path = FOLDER) -> Path:
         """Write the target's file and return the path.
 
-        Earlier curves of other methods are kept if source and lengths are equal.
+        Earlier curves of other methods are kept if source and lengths are equal; the date then spans both measurements.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        path, curves = folder / f"{Path(self.target).name}.json", {(one.method, one.kind): one for one in self.curves}
+        path, whole = folder / f"{Path(self.target).name}.json", self
         earlier = self.load(path) if path.exists() else self
         if (earlier.source, earlier.lengths) == (self.source, self.lengths):
-            curves = {(one.method, one.kind): one for one in earlier.curves} | curves
-        path.write_bytes(json.format(json.encode(self.replace(curves=tuple(curves.values()))), indent=1) + b"\n")
+            curves = {(one.method, one.kind): one for one in (*earlier.curves, *self.curves)}
+            whole = self.replace(curves=tuple(curves.values()))
+            if len(curves) > len(self.curves) and earlier.date != self.date:
+                whole = whole.replace(date=f"{earlier.date.partition(' to ')[0]} to {self.date}")
+        path.write_bytes(json.format(json.encode(whole), indent=1) + b"\n")
         return path
 
 

@@ -47,14 +47,14 @@ class SpeedComparison:
 def compared_speed(trace: Trace) -> SpeedComparison | None:
     """Return a run's speed comparison, or None if the run or its autoregressive run has no time or no tokens."""
     found = speedup(trace.steps, trace.baseline)
-    return None if found is None else SpeedComparison(found)
+    return SpeedComparison(found) if found else None
 
 
 def speedup(steps: Sequence[Step], baseline: Baseline | None) -> float | None:
     """Return the baseline's time per token over the steps' time per token; None without a baseline, time or tokens."""
     spent = sum(step.time.total for step in steps)
     tokens = sum(len(step.emitted) for step in steps)
-    if baseline is None or not baseline.total_ns or not spent or not tokens:
+    if not baseline or not baseline.total_ns or not spent or not tokens:
         return None
     return baseline.total_ns / len(baseline.token_ns) * tokens / spent
 
@@ -76,8 +76,8 @@ def parting(trace: Trace) -> str:
 
     The logit gap is reported only for greedy runs, because logits do not show how close a random draw was.
     """
-    divergence = None if trace.baseline is None else trace.baseline.first_divergence
-    if divergence is None or promise(trace) != "equal":
+    divergence = trace.baseline.first_divergence if trace.baseline else None
+    if not divergence or promise(trace) != "equal":
         return ""
     where = f"after token {divergence.position}"
     if divergence.gap is None or trace.run.sampling.temperature:
@@ -159,7 +159,7 @@ def summarise(
         "shares": {phase: ratio(spent[phase], spent["total"]) for phase in PHASES},
         "tokens_per_second": ratio(emitted, spent["total"]),
     }
-    if baseline is not None:
+    if baseline:
         divergence = baseline.first_divergence
         summary |= {
             "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),

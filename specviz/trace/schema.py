@@ -395,7 +395,7 @@ class Trace(Frozen, frozen=True):
     @property
     def baseline(self) -> Baseline | None:
         """The autoregressive run, or None if not recorded."""
-        return None if self.end is None else self.end.baseline
+        return self.end.baseline if self.end else None
 
     def show(self, step: int | None = None, *, height: int = 680) -> Any:
         """Return the run's interactive page for a notebook.

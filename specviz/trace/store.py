@@ -137,7 +137,7 @@ def outline(trace_lines: Sequence[str]) -> Outline:
         end = end or decoded(fields)
         steps.pop()
     assert isinstance(run, Run) and isinstance(end, End | None)
-    tokens = sum(len(json.loads(line)["emitted"]) for line in steps) if end is None else len(end.output_ids)
+    tokens = len(end.output_ids) if end else sum(len(json.loads(line)["emitted"]) for line in steps)
     return Outline(run, end, len(steps), tokens)
 
 

@@ -106,7 +106,7 @@ class Intake:
     def _take_end(self, end: End) -> None:
         if self._ends >= MAX_ENDS:
             _wrong("kind", f"there are more than {MAX_ENDS} end lines.")
-        if end.baseline is not None:
+        if end.baseline:
             _check_baseline(end, end.baseline)
         emitted = len(self._emitted)
         if array("q", end.output_ids) != self._emitted:

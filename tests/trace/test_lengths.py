@@ -17,6 +17,18 @@ def test_curves_come_back_from_their_target_s_file(tmp_path):
     assert measured(tmp_path) == [other, MADE_UP]
 
 
+def test_curves_of_two_days_are_dated_with_both(tmp_path):
+    """Measuring a method again keeps the others' curves, which are of the earlier day."""
+    MADE_UP.save(tmp_path)
+    for day, date in (("2026-01-02", "2026-01-02"), ("2026-03-04", "2026-01-02 to 2026-03-04"),
+                      ("2026-05-06", "2026-01-02 to 2026-05-06")):  # fmt: skip
+        MADE_UP.replace(date=day, curves=MADE_UP.curves[:1]).save(tmp_path)
+        (kept,) = measured(tmp_path)
+        assert (kept.date, kept.curves) == (date, MADE_UP.curves)
+    MADE_UP.replace(date="2026-07-08").save(tmp_path)
+    assert measured(tmp_path)[0].date == "2026-07-08", "all of them were measured again"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
