@@ -62,7 +62,7 @@ class BatchDecoding:
         if len(runs) != len(batch.cache):
             raise BadInput(f"{len(runs)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
         for run in runs:
-            if run.composition.opener is not None:
+            if run.composition.opener:
                 raise BadInput(run.composition.opener.unshared)
         self.batch = batch
         self.every = every
@@ -75,9 +75,14 @@ class BatchDecoding:
         try:
             for row in self.running:
                 row.run.prefill(row)
+            untimed = Untimed(self.batch.cache.device)
+            for row in self.running:
+                row.run.untimed = untimed
             while self.running:
-                yield self._play()
-                self._release([row for row in self.running if row.run.cancel.is_set()], "cancelled")
+                with untimed.here():
+                    played = self._play(untimed)
+                yield played
+                self._release([row for row in self.running if row.run.cancel.is_set()])
         except Interrupted:
             return  # raised while a drafter read a prompt; the rows are cancelled below
         except Exception as error:  # a fault in one row or in the shared pass ends all rows, but their steps survive
@@ -86,11 +91,10 @@ class BatchDecoding:
                 row.run.composition.controller.close()
             self.running = []
         finally:
-            self._release(list(self.running), "cancelled")
+            self._release(list(self.running))
 
-    def _play(self) -> list[tuple[int, Step]]:
-        device = self.batch.cache.device
-        rows, clock = self.running, Stopwatch(device, Untimed(device))
+    def _play(self, untimed: Untimed) -> list[tuple[int, Step]]:
+        rows, clock = self.running, Stopwatch(self.batch.cache.device, untimed)
         clock.start(self._recording_ns)
         contexts = [row.run.context(clock.mark) for row in rows]
         drafts = [row.run.composition.controller.draft(context) for row, context in zip(rows, contexts, strict=True)]
@@ -121,19 +125,23 @@ class BatchDecoding:
                 notes = (*finished.draft.notes, cache_note.replace(row=row.number).to_note())
                 finished = replace(finished, draft=replace(finished.draft, notes=notes))
             step = row.run.recorder.push(finished, outcome.cut, clock, padded)  # the rows share the round's times
-            assert step is not None, "a row's steps are never deferred"
+            assert step, "a row's steps are never deferred"
             steps.append((row.number, step))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {outcome.stop for outcome in settled if outcome.stop}:
             self._release([row for row, outcome in zip(rows, settled, strict=True) if outcome.stop == stop], stop)
         return steps
 
-    def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
+    def _release(self, leaving: Sequence[BatchRow], reason: str = "") -> None:
+        """End rows, for ``reason`` or because they were stopped."""
         if not leaving:
             return
         self.running = [row for row in self.running if row not in leaving]
         for row in leaving:
-            row.run.outcome.reason = reason
+            if reason:
+                row.run.outcome.reason = reason
+            else:
+                row.run.stopped()
             row.run.composition.controller.close()
         if self.running:
             self.batch.cache.select([row.row for row in self.running])

@@ -65,7 +65,7 @@ def capturing(passes: int = 1) -> Iterator[None]:
     ``passes`` are captured for all later runs.
     """
     untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
-    if untimed is None:
+    if not untimed:
         yield
         return
     with untimed:

@@ -225,12 +225,12 @@ class Outcome:
     @property
     def captures(self) -> int:
         """Number of passes captured in this run."""
-        return 0 if self.untimed is None else self.untimed.captures
+        return self.untimed.captures if self.untimed else 0
 
     @property
     def capture_ns(self) -> int:
         """Nanoseconds spent on capturing, excluded from all other times."""
-        return 0 if self.untimed is None else self.untimed.capturing
+        return self.untimed.capturing if self.untimed else 0
 
 
 class Drafter(Protocol):

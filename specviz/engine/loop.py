@@ -185,7 +185,7 @@ class Decoding(RunState):
         self.recorder.deferred = self.target.device.type == "cuda"
         try:
             composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
-            if composition.opener is None:
+            if not composition.opener:
                 session = self.target.open(capacity, composition.hidden_state_layers)
             else:
                 session = composition.opener.open(self.target, capacity, composition.hidden_state_layers)
@@ -200,19 +200,19 @@ class Decoding(RunState):
             except Exception as again:  # usually the same fault
                 _LOG.warning("The last step before the fault is lost: %s", again)
             else:
-                if last is not None:
+                if last:
                     yield last
         finally:
             try:
                 self.composition.controller.close()
             finally:
-                if session is not None:
+                if session:
                     session.close()
 
     def _rounds(self, session: Session) -> Iterator[Step]:
         stop: str | None = None
         recorder = self.recorder
-        while stop is None and not self.cancel.is_set():
+        while not stop and not self.cancel.is_set():
             threads.adjust()
             clock = Stopwatch(self.target.device, self.untimed)
             with self.untimed.here():
@@ -221,15 +221,15 @@ class Decoding(RunState):
             nodes = len(settled.finished.draft.tree)
             now = recorder.push(settled.finished, settled.cut, clock, session.padded(nodes))
             for step in (earlier, now):
-                if step is not None:
+                if step:
                     recorder.report_times(step, self.composition.learn)
                     yield step
         last = self.recorder.pop()
-        if stop is None:
+        if not stop:
             self.stopped()
         else:
             self.outcome.reason = stop
-        if last is not None:
+        if last:
             yield last
 
     def _round(self, session: Session, clock: Stopwatch) -> RoundResult:
@@ -298,7 +298,7 @@ class Recorder:
     def make(self) -> None:
         """Build the step of the pending round, if any. Raises ModelUnavailable for infinite or NaN values."""
         waiting, self._waiting = self._waiting, None
-        if waiting is None:
+        if not waiting:
             return
         started = time.perf_counter_ns()
         self._step = self._finish(waiting)
@@ -307,7 +307,7 @@ class Recorder:
 
     def report_times(self, step: Step, learn: Callable[[Step], None] | None) -> None:
         """Pass a step's times to ``learn``; this counts as host time of the next round."""
-        if learn is not None:
+        if learn:
             started = time.perf_counter_ns()
             learn(step)
             self.spent_ns += time.perf_counter_ns() - started
@@ -347,7 +347,7 @@ class Recorder:
 
     def _finish(self, pending: Pending) -> Step:
         """Build the step, after waiting for a pending copy."""
-        if pending.ready is not None:
+        if pending.ready:
             pending.ready.synchronize()
         finished, verdict = pending.round, pending.round.verdict
         _refuse_bad_numbers(pending)

@@ -166,7 +166,7 @@ class Regions:
                 with job.stdin as stdin:
                     stdin.write(described.encode())
                 return job
-            if job is not None and job.returncode:
+            if job and job.returncode:
                 raise RuntimeError(output.read_text(errors="replace").strip().rpartition("\n")[2])
             load(calls)
         except Exception as problem:  # any error: compilers fail in many ways, and plain passes still run

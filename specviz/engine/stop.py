@@ -134,7 +134,7 @@ def computing(lock: threading.Lock, progress: Callable[[str, float | None], None
 
 
 def _leave() -> None:
-    if _THREAD.lock is not None and _THREAD.holds:
+    if _THREAD.lock and _THREAD.holds:
         _THREAD.holds = False
         _THREAD.lock.release()
 
@@ -149,7 +149,7 @@ def waiting() -> Iterator[None]:
     _leave()
     yield
     heed()
-    if held and _THREAD.lock is not None:
+    if held and _THREAD.lock:
         while not _THREAD.lock.acquire(timeout=LOOK_SECONDS):
             heed()
         _THREAD.holds = True
@@ -192,7 +192,7 @@ def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, 
     while start < total:
         end = min(total, start + (size if isinstance(size, int) else size(start)))
         heed()
-        if _THREAD.hook is not None and (start or end < total):
+        if _THREAD.hook and (start or end < total):
             _THREAD.hook(start, total)
         yield start, end
         start = end

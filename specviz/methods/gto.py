@@ -81,7 +81,7 @@ class ShadowDrafting:
 
     def draft(self, context: Context) -> Draft:
         draft, session = self._main.draft(context), self._session
-        if session is not None:
+        if session:
             with context.untimed:
                 if session.length < context.position:
                     session.prefill(context.ids[session.length : context.position])
@@ -102,7 +102,7 @@ class ShadowDrafting:
             self._main.close()
             self._other.close()
         finally:
-            if session is not None:
+            if session:
                 session.close()
 
 

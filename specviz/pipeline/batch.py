@@ -29,12 +29,12 @@ def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) ->
     rows, records, taps = [], [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
-        records.append(run_record(request, composition, cancel))
+        records.append(run_record(request, composition, cancel).replace(tier="eager"))
         rows.append(request.decoding(composition, request.request.seed, request.request.record, cancel))
         taps.update(composition.hidden_state_layers)
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     rounds = BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every).rounds()
-    steps: list[list[Step]] = [[] for _ in rows]
+    steps = [list[Step]() for _ in rows]
     try:
         for round_steps in rounds:
             for number, step in round_steps:

@@ -96,11 +96,15 @@ class Prepared(Inputs):
         ``changed``: resources to replace. A composition serves a single run, because the memory gives each run a generation.
         Raises BadInput if the request names a draft model that the method does not use.
         """
-        method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
+        method, values = (get(name), get(name).parameters()) if name else (self.method, self.request.parameters)
         recollection = RunMemory(self.memory)
-        costs = self.costs.run(method.name) if self.costs else None
+        costs = (
+            self.costs.run(f"{method.name} {self.request.draft or ''} {getattr(values, 'drafter', '')}".rstrip())
+            if self.costs
+            else None
+        )
         composition = method.compose(values, self.resources.using(memory=recollection, costs=costs, **changed))
-        if name is None and self.request.draft and not composition.draft_name:
+        if not name and self.request.draft and not composition.draft_name:
             raise no_draft(self.method)
         return replace(composition, generation=recollection.generation(), learn=costs.learn if costs else None)
 

@@ -73,8 +73,7 @@ class Request:
                 kind = f"whole number from {low} to {high}" if name in _WHOLE else "finite number"
                 raise BadInput.of_field(name, name, f"is {shown(value)}; choose a {kind}.")
             object.__setattr__(self, name, number)
-        if self.draft is not None:
-            _text("draft", self.draft)
+        _text("draft", "" if self.draft is None else self.draft)
         pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
         if not all(isinstance(picture, bytes | str | PathLike | None) for picture in pictures):
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
@@ -147,7 +146,7 @@ class RunMemory:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._entries: list[_Entry] = []
+        self._entries = list[_Entry]()
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """Return the value of ``key``, built by ``make`` if absent."""

@@ -94,7 +94,7 @@ def stream(
         try:
             yield run_record(prepared, composition, cancel, progress)
             decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
-            steps: list[Step] = []
+            steps = list[Step]()
             for step in prepared.steps(decoding):
                 steps.append(step)
                 yield step
@@ -145,7 +145,7 @@ def run_record(prepared: Prepared, composition: Composition, cancel: Stop, progr
         prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
         max_new_tokens=prepared.budget,
         bound=method.bound,
-        draft=composition.draft_name,
+        draft=(composition.draft_name in method.weights and request.draft) or composition.draft_name,
         libraries={
             "specviz": __version__,
             "python": platform.python_version(),

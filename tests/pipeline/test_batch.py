@@ -25,6 +25,7 @@ def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files():
         assert trace.end.reason == alone.end.reason
         assert trace.end.text == alone.end.text
         store.read(store.text(trace).encode())
+        assert trace.run.tier == "eager", "rows run no captured pass"
         rows = [note.data for step in trace.steps for note in step.notes if note.type == "batch_cache"]
         assert rows and {row["row"] for row in rows} == {seed}
 
@@ -56,9 +57,9 @@ def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard, monkeypa
     ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS]
     cancel, played, play = Stop(), [0], BatchDecoding._play
 
-    def interrupted(self):
+    def interrupted(self, untimed):
         played[0] += 1
-        found = play(self)
+        found = play(self, untimed)
         if played[0] == 3 and hard:
             raise KeyboardInterrupt
         if played[0] == 2 and not hard:

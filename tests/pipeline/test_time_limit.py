@@ -64,7 +64,7 @@ def test_a_run_over_its_time_keeps_its_steps_and_says_why():
 def test_earlier_trajectories_leave_half_of_the_time():
     trace, _ = told(100.0, tokens=400, on=True, parameters={"earlier_trajectories": 16})
     assert trace.end.reason == "time_limit" and len(trace.steps) > 10
-    assert "of 16 earlier trajectories fitted into half the time" in trace.run.warnings[-1]
+    assert "of 16 earlier trajectories were completed within half the time" in trace.run.warnings[-1]
 
 
 def test_a_baseline_over_the_time_is_left_out_in_so_many_words():

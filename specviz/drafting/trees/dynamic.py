@@ -181,13 +181,14 @@ class _Beam:
     """A level on the device.
 
     ``found`` float64 [2, row, child]: log-probabilities and tokens of the children. The best children are the rows of the next
-    level: ``tokens``, ``parents`` (rows of this level) and log ``values``.
+    level: ``tokens``, ``parents`` (rows of this level) and log ``values``. ``held``: keeps alive what a captured step reads.
     """
 
     found: Tensor
     tokens: Tensor
     parents: Tensor
     values: Tensor
+    held: object
 
 
 def likeliest(logits: Tensor, support: Tensor | None, width: int, temperature: float) -> tuple[Tensor, Tensor]:
@@ -216,7 +217,7 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
     order = ordered.indices[:width]
     parents = order.div(log_q.shape[1], rounding_mode="floor")
     found = torch.stack((log_q, ids.double()))  # ids are exact in float64
-    return _Beam(found, ids.flatten()[order], parents, ordered.values[:width])
+    return _Beam(found, ids.flatten()[order], parents, ordered.values[:width], support)
 
 
 def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
@@ -272,7 +273,7 @@ class Dynamic:
                 depth=self.chosen,
             )
             notes = [growth.to_note(), *drafter.draft_notes(())]
-            if self.stop is not None and len(candidates.beams) > 1:
+            if self.stop and len(candidates.beams) > 1:
                 notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
             return notes
 
@@ -305,7 +306,7 @@ class Dynamic:
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
             beam = levels.step((self.width, temperature), work)
             waiting.append(beam)
-            if self.stop is not None and level < limit and (self.stop.tests(level) if ahead == 1 else not level % ahead):
+            if self.stop and level < limit and (self.stop.tests(level) if ahead == 1 else not level % ahead):
                 ended, stopped = self._take(candidates, waiting, limit)
                 if ended:
                     return candidates, stopped
@@ -319,6 +320,6 @@ class Dynamic:
             if not candidates.expand(rows, offers, self.width):
                 return True, False
             deeper = len(candidates.beams) <= limit
-            if self.stop is not None and deeper and self.stop.met(candidates.beam_values()):
+            if self.stop and deeper and self.stop.met(candidates.beam_values()):
                 return True, True
         return False, False

@@ -114,8 +114,8 @@ class _Level:
 
     ``q`` [row, support]: distributions over the drafter's vocabulary. ``perturbed``: log q plus noise, None unless children are
     sampled. ``order`` (indices into the support) and ``tokens`` [row, child]: children of each row, best first. ``host_facts``
-    [row * (2 * child + 1)]: data for the host: tokens, probabilities, and size of the support. ``held``: keeps tensors alive
-    that a captured step reads.
+    [row * (2 * child + 1)]: data for the host: tokens, probabilities, and size of the support. ``held``: keeps alive what a
+    captured step reads.
     """
 
     q: Tensor
@@ -123,7 +123,7 @@ class _Level:
     order: Tensor
     tokens: Tensor
     host_facts: Tensor
-    held: tuple[Tensor, ...]
+    held: object
 
 
 @device_cache(256)
@@ -253,4 +253,4 @@ class Sampled:
         tokens = order if support is None else support[order]
         # Tokens are exact in float64.
         facts = torch.cat((tokens.double(), q.gather(1, order).double(), (q > 0).sum(1, keepdim=True).double()), dim=1)
-        return _Level(q, perturbed, order, tokens, facts.flatten(), held)
+        return _Level(q, perturbed, order, tokens, facts.flatten(), (held, support))

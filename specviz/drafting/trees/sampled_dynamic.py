@@ -131,7 +131,7 @@ class _Level:
     """Sampled level, and the ``beam`` below it.
 
     ``host_facts`` [row, 2 * child + 3], copied to the host: tokens, drafter probabilities, number of children in the tree, the
-    row's node, and whether the row is a node rather than padding. ``held``: keeps a tensor alive that a captured step reads.
+    row's node, and whether the row is a node rather than padding. ``held``: keeps alive what a captured step reads.
     """
 
     q: Tensor
@@ -140,7 +140,7 @@ class _Level:
     host_facts: Tensor
     places: _Places
     beam: _Beam
-    held: Tensor
+    held: object
 
 
 class SampledDynamicTree:
@@ -174,8 +174,8 @@ class SampledDynamicTree:
         key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
         # Costs change between and within runs, so a captured step takes them as an input.
         costs = None
-        if policy is not None:  # cost of a tree by number of nodes, then the cost of a drafter forward, float64 [place + 2]
-            if self._costs is None or self._costs[0] is not policy:
+        if policy:  # cost of a tree by number of nodes, then the cost of a drafter forward, float64 [place + 2]
+            if not self._costs or self._costs[0] is not policy:
                 numbers = [*policy.cost[: self.places + 1].tolist(), policy.forward]
                 self._costs = policy, to_device(numbers, context.device, torch.float64)
             costs = levels.given("costs", self._costs[1])
@@ -232,7 +232,7 @@ class SampledDynamicTree:
         host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
         places, below = self._add_to_tree(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
         below = below._replace(alive=below.alive & deeper)
-        return _Level(q, perturbed, order, host_facts, places, below, held)
+        return _Level(q, perturbed, order, host_facts, places, below, (held, support, constants))
 
     def _select_offers(
         self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None

@@ -12,7 +12,7 @@ from specviz.methods.suffix_decoding import REMEMBERED, output_store
 BASES: dict[str, tuple[str, dict[str, Any]]] = {
     "recycling": ("token_recycling", {"tree": "published"}),
     "small_draft": ("speculative_sampling", {}),
-    "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
+    "eagle3": ("eagle3", {"depth": 4, "nodes": 48, "rule": "match"}),
 }
 """Method and parameters by choice of drafter."""
 

@@ -162,12 +162,12 @@ class Merged:
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.memories.begin(context, prefill)
-        if self.inner is not None:
+        if self.inner:
             self.inner.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
         merging, calls = _Merging(context.ids[-1], context.max_depth - 1), 0
-        if self.inner is not None:
+        if self.inner:
             drafted = self.inner.draft(replace(context, warp=Warp(), record_notes=False))
             merging.draft(drafted)
             calls = drafted.calls
@@ -221,14 +221,14 @@ class Merged:
             for child in shape.children[node]:
                 self.estimates.learn(self._kinds[child], child in accepted)
         self.memories.observe(finished)
-        if self.inner is not None:
+        if self.inner:
             self.inner.observe(finished)
 
     def close(self) -> None:
         try:
             self.memories.close()
         finally:
-            if self.inner is not None:
+            if self.inner:
                 self.inner.close()
 
 

@@ -18,18 +18,18 @@ from specviz.targets.text_rows import TextRows
 
 LONGEST_PROMPT = 512
 """Maximum prompt length for a batch, in tokens. A row is prefilled in one chunk, and runs stop only between chunks."""
-CUT = frozenset({"cancelled", "time_limit"})
+WHOLE = frozenset({"eos", "budget", "context"})
 
 
 def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]) -> str:
     """Decode the ``earlier_trajectories`` of the prepared ``run`` within half of the time limit.
 
     The noise of trajectories differs from the noise of runs with any seed. Otherwise the drafter would learn from the random
-    numbers that verify the run, or find the text of the run in the store. Returns a warning if there was not enough time for all
-    trajectories, else "".
+    numbers that verify the run, or find the text of the run in the store. Returns a warning if some failed or there was not
+    enough time for all, else "".
     """
     count, complete = run.request.parameters.earlier_trajectories, 0
-    together = isinstance(run.target, TextTarget) and len(run.prompt_ids) <= LONGEST_PROMPT
+    together = isinstance(run.target, TextTarget) and run.resources.picture is None and len(run.prompt_ids) <= LONGEST_PROMPT
     rows = MOST_ROWS if together else 1
     for first in range(1, count + 1, rows):
         numbers = range(first, min(first + rows, count + 1))
@@ -44,13 +44,13 @@ def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]
                 tokens = sum(len(outcome.output_ids) for outcome in running) // len(running)
                 share = (first - 1 + len(numbers) * min(1.0, tokens / run.budget)) / count
                 progress(f"{name}: {tokens:,} of at most {run.budget:,} tokens{' each' if several else ''}", share)
-        whole = sum(outcome.reason not in CUT for outcome in running)
+        whole = sum(outcome.reason in WHOLE for outcome in running)
         complete += 0 if late and not several else whole
         if cancel.halfway() or whole < len(running):
             break
     if complete == count or (cancel.is_set() and not cancel.reason):
         return ""
-    return f"{complete} of {count} earlier trajectories fitted into half the time limit."
+    return f"{complete} of {count} earlier trajectories were completed within half the time limit."
 
 
 def _alone(run: Any, numbers: Sequence[int], cancel: Stop) -> tuple[Generator[object], list[Outcome]]:

@@ -1,6 +1,8 @@
 """Dynamic trees of drawn tokens: as large as was asked or as pays, deep where the drafter is sure, drawn anew in each round."""
 
+import gc
 import math
+import weakref
 from collections import Counter
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -153,3 +155,15 @@ def test_later_children_are_worth_less_and_all_together_no_more_than_one(likelie
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     likely, unlikely = first_acceptance(torch.tensor([1.0, 0.1])).tolist()
     assert 0 < unlikely < likely <= 1
+
+
+def test_what_a_captured_level_reads_lives_as_long_as_its_result(monkeypatch):
+    kept, tree = [], SampledDynamicTree(3, 2, 6)
+    level = SampledDynamicTree._level
+    monkeypatch.setattr(SampledDynamicTree, "_level", lambda self, *given: kept.append(level(self, *given)) or kept[-1])
+    tree.build(Fancy(4, support=[2, 6, 1]), context())
+    (constants,) = tree._known.values()
+    alive = [weakref.ref(tensor) for tensor in (constants.decay, constants.numbers, *constants.below[0])]
+    del tree, constants
+    gc.collect()
+    assert kept and all(one() is not None for one in alive)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.stop import Stop
 from specviz.methods.stand import trajectories
+from specviz.paths import SCENES
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import prepare
 
@@ -49,5 +51,26 @@ def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch):
     stop = Stop(lambda: (30.0, "A run has 30 s here."), lambda: float(next(moments)))
     stop.begin()
     found, _, warning = texts(ready(earlier_trajectories=4), monkeypatch, cancel=stop)
-    assert warning == "0 of 4 earlier trajectories fitted into half the time limit."
+    assert warning == "0 of 4 earlier trajectories were completed within half the time limit."
     assert 0 < len(found[0]) < 5
+
+
+@pytest.mark.model
+def test_one_that_failed_is_not_counted(monkeypatch):
+    def broken(self, untimed):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(BatchDecoding, "_play", broken)
+    assert texts(ready(earlier_trajectories=2), monkeypatch)[2].startswith("0 of 2 earlier trajectories were completed")
+
+
+def test_beside_a_picture_each_one_reads_it(monkeypatch):
+    asked = {
+        "max_new_tokens": 4,
+        "temperature": 0.9,
+        "image": str(SCENES / "diamond.png"),
+        "parameters": {"earlier_trajectories": 2},
+    }
+    one = prepare(Request("stand", "Describe the picture.", "scenes-vlm", **asked), Memory())
+    _, heard, warning = texts(one, monkeypatch)
+    assert [line for line in heard if ":" not in line] == ["Earlier try 1 of 2", "Earlier try 2 of 2"] and not warning
