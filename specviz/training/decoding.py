@@ -91,13 +91,14 @@ class _Slots:
     padding costs less than many small products.
     """
 
+    rows: Tensor
+    places: Tensor
+    _groups: list[tuple[Tensor, int]]
+
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
         self._group = GROUP if like.device.type == "cpu" else rows
         shape = (config.num_hidden_layers, rows, config.num_key_value_heads, places, config.head_dim)
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
-        self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
-        self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        self._groups: list[tuple[Tensor, int]] = []
 
     def at(self, rows: Tensor, places: Tensor, width: int) -> None:
         """Set the rows [row] and positions [row, token] of the next pass.

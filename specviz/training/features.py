@@ -43,11 +43,6 @@ SUPPORT = 8192
 FITTED_DIALOGUES = 96
 
 
-def fused_taps(layers: int) -> tuple[int, int, int]:
-    """Return the early, middle and late hidden state that an EAGLE-3 drafter reads from a target with ``layers`` layers."""
-    return min(2, layers - 1), layers // 2, max(layers - 3, 0)
-
-
 @dataclass(frozen=True)
 class DialogueFeatures:
     """A dialogue with features, or several dialogues concatenated by :func:`joined`.
@@ -153,12 +148,12 @@ class FeatureStore:
 
     def put(self, dialogue: Sequence[int], features: Tensor) -> None:
         """Store ``features`` [token, tap, hidden] of the prefix and ``dialogue``, computed elsewhere."""
-        if self._folder is not None:
+        if self._folder:
             self._write(np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64), features)
 
     def _file(self, ids: np.ndarray) -> Path:
         """Return the path for the features of a text. Subfolders limit the number of files per folder."""
-        assert self._folder is not None
+        assert self._folder
         key = hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=10).hexdigest()
         return self._folder / key[:2] / f"{key}.npy"
 
@@ -202,7 +197,7 @@ class FeatureStore:
         features = {
             number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))
         }
-        if self._folder is not None:
+        if self._folder:
             for number, text in zip(numbers, texts, strict=True):
                 self._write(text, features[number])
         return features
@@ -211,7 +206,8 @@ class FeatureStore:
 def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> FeatureStore:
     """Return the store for a target and dialogues, on disk if the target runs on a CPU."""
     layers = int(model.config.get_text_config().num_hidden_layers)
-    taps = (*fused_taps(layers), layers)
+    # The early, middle and late hidden state that an EAGLE-3 drafter reads, and the last one.
+    taps = (min(2, layers - 1), layers // 2, max(layers - 3, 0), layers)
     if model.device.type != "cpu":
         free, _ = torch.cuda.mem_get_info(model.device)
         return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))

@@ -72,10 +72,10 @@ class Writer:
         return _SLOT.sub(lambda match: self._slot(match[1], match[2]) if match[1] else match[0][0], text)
 
     def _slot(self, name: str, last: str | None) -> str:
-        if last is not None:
+        if last:
             return str(self.generator.randint(int(name), int(last)))
         own = self.passage() if name == "passage" and self.generator.random() < PASSAGE_SHARE else None
-        return self._filled(self.generator.choice(words(name, self.held_out))) if own is None else own
+        return own or self._filled(self.generator.choice(words(name, self.held_out)))
 
 
 def words(slot: str, held_out: bool) -> Sequence[str]:

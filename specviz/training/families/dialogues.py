@@ -119,7 +119,7 @@ class Author:
             return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, plan._replace(asks=True))
         if plan.kind == "multi-turn":
             earlier = self._earlier(plan.held_out)
-            if earlier is None:
+            if not earlier:
                 return None
             before = (*earlier.question, *earlier.answer, *self._assets.markers.turn)
         return self._answer(before, self._ids(writer.follow_up() if before else writer.turn(plan.kind)), plan)

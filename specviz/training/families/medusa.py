@@ -94,12 +94,6 @@ def metrics(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(published
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
 
-def calibrate_tree(ranks: Tensor, source: str) -> CalibratedTree:
-    """Return the tree of the rank paths that are most often right, parents before children."""
-    tree = from_counts(dict(acceptance.path_counts(ranks, WIDTH)), len(ranks), source)
-    return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
-
-
 class MedusaTraining(FeatureTraining):
     """Training of the heads."""
 
@@ -144,7 +138,9 @@ def fit_tree(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calib
     feature.read_all(inputs.store, greedy, workers)
     chosen, measured = (ranks(net, inputs.store, numbers) for numbers in (greedy[cut:], greedy[:cut]))
     source = f"{len(greedy) - cut} held-out greedy answers of {inputs.assets.target.name}, {len(chosen)} places"
-    tree = calibrate_tree(chosen, source)
+    # The rank paths that are most often right, parents before children.
+    whole = from_counts(dict(acceptance.path_counts(chosen, WIDTH)), len(chosen), source)
+    tree = CalibratedTree(whole.paths[:KEPT], whole.probability[:KEPT], source)
     sizes = {f"tau_{size}": acceptance.metrics(measured, tree.paths[:size])["tree"] for size in (8, 16, 32)}
     return tree, {**metrics(measured), **sizes}
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -76,18 +75,8 @@ def _renderer() -> Renderer:
     return Renderer(torch.device("cpu"))
 
 
-def own_answers(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
-    """Return the target's answers, from the cache file for the weights in ``path`` or decoded now."""
-    file = cache_folder() / "data" / f"picture-answers-{digest(path)}.npz"
-    if not file.is_file():
-        written = _write(learner, tokenizer, report)
-        data.write(file, written.dialogues)
-        np.save(file.with_suffix(".npy"), written.scene)
-    return PictureDialogues(data.read(file), np.load(file.with_suffix(".npy"), allow_pickle=False))
-
-
 @torch.no_grad()
-def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
+def _write(learner: Learner, tokenizer: Any) -> PictureDialogues:
     """Decode answers about all scenes, with long and short answers in separate batches."""
     writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
     spoken, about = list[data.Dialogue](), list[int]()
@@ -105,7 +94,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
                 ended = row if row[-1] == writer.end else (*row, writer.end)
                 spoken.append(data.Dialogue((*ids, writer.assistant), ended, warm))
             about += [begin + place for place in places]
-        report(f"{len(spoken)} answers about {begin + len(chosen)} of {SCENES} scenes")
+        driver.say(f"{len(spoken)} answers about {begin + len(chosen)} of {SCENES} scenes")
     return PictureDialogues(data.packed(spoken), np.array(about))
 
 
@@ -320,11 +309,20 @@ def make(job: Job) -> None:
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
-    """Return the shipped target, the tokenizer and the target's answers. Raises ModelUnavailable if the target is missing."""
+    """Return the shipped target, the tokenizer and the target's answers, which a file in the cache keeps for these weights.
+
+    Raises ModelUnavailable if the target is missing.
+    """
     model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner(model.to(choose_device(job.device)))
-    return learner, tokenizer, own_answers(learner, tokenizer, TARGET, driver.say)
+    file = cache_folder() / "data" / f"picture-answers-{digest(TARGET)}.npz"
+    scenes_file = file.with_suffix(".npy")
+    if not file.is_file():
+        written = _write(learner, tokenizer)
+        data.write(file, written.dialogues)
+        np.save(scenes_file, written.scene)
+    return learner, tokenizer, PictureDialogues(data.read(file), np.load(scenes_file, allow_pickle=False))
 
 
 def network(learner: Learner, store: Any, numbers: list[int]) -> EagleHead | CrossNet:

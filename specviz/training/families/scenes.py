@@ -101,9 +101,7 @@ def snap(scene: Scene) -> Scene:
 
 def gap(thing: Thing, other: Thing) -> float:
     """Return the distance in pixels between the squares of two things; if negative, the overlap in the narrower direction."""
-    across = abs(thing.x - other.x) - (thing.pixels + other.pixels) / 2
-    down = abs(thing.y - other.y) - (thing.pixels + other.pixels) / 2
-    return max(across, down)
+    return max(abs(thing.x - other.x), abs(thing.y - other.y)) - (thing.pixels + other.pixels) / 2
 
 
 def overlapping(scene: Scene) -> list[tuple[int, int]]:

@@ -188,7 +188,7 @@ class Speaker:
                 break
             kind = list(MIXED)[int(self.generator.choice(len(MIXED), p=share))]
             exchange = getattr(self, kind)()
-            if exchange is not None:
+            if exchange:
                 look = self.look() if exchange.kind in _LOOKED else ""
                 exchange_by_question.setdefault(exchange.question, replace(exchange, look=look))
         return [
@@ -348,7 +348,7 @@ def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
         if kind == "count":
             name = quick.some_name(0.3)
             pair = f" {plural(name, 2)}", f" {NUMBERS[quick.number(name)]}."
-        elif (exchange := getattr(quick, kind)()) is not None:
+        elif exchange := getattr(quick, kind)():
             pair = exchange.question, exchange.answer
         else:
             continue
