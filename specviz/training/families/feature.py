@@ -29,8 +29,7 @@ from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.features import DialogueFeatures, FeatureStore, TrainInputs, gather, joined, read_all, target_distribution
 from specviz.training.parallel import apply_padded, pad_rows
 
-MEASURED_DIALOGUES = 60
-DEPTH = 5
+MEASURED_DIALOGUES, DEPTH = 60, 5
 MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
 """Numbers of answer tokens at which the learning curve is measured."""
 
@@ -55,8 +54,7 @@ def unroll(
     of step j, on the host; each step has a subset of the previous step's starts. ``embedded`` [token, hidden]: embeddings, if
     not those of ``tokens``.
 
-    The last start is repeated up to a multiple of 16, which limits the number of shapes; see
-    :func:`specviz.training.parallel.pad_rows`.
+    The last start is repeated up to a multiple of 16, which limits the number of shapes; see :func:`pad_rows`.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
@@ -287,17 +285,16 @@ class FeatureTraining(DialogueTraining):
         self.begin()
 
     def begin(self) -> None:
-        """Continue with the batches where the checkpoint stopped."""
-        self.stream = islice(batches(self.training, self.settings), self.progress.updates, None)
+        """Continue with the dialogue where the checkpoint stopped."""
+        order = islice(shuffled(self.training), len(self.past()), None)
+        self.stream = iter(lambda: list(islice(order, self.settings.batch)), [])
 
     def answers(self, numbers: Sequence[int]) -> int:
         """Return the number of answer tokens of the dialogues ``numbers``."""
         return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
-        """Return loss and gradients per answer token. Long dialogues come first, so that all workers finish at about the same
-        time.
-        """
+        """Return loss and gradients per answer token. Long dialogues come first, so that all workers finish together."""
         answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
@@ -307,9 +304,16 @@ class FeatureTraining(DialogueTraining):
 
         return self.learn(list(enumerate(longest_first)), loss, answers)
 
+    def past(self) -> list[int]:
+        """Return the dialogues read in training, in order: as many as have the tokens read, since batches may change in size."""
+        order, read, left = shuffled(self.training), list[int](), self.progress.tokens
+        while left > 0:
+            read.append(next(order))
+            left -= self.answers(read[-1:])
+        return read
+
     def visited(self) -> list[int]:
-        past = islice(batches(self.training, self.settings), self.progress.updates)
-        return list(dict.fromkeys(number for batch in past for number in batch))
+        return list(dict.fromkeys(self.past()))
 
     def distinct(self) -> int:
         return self.answers(self.visited())
@@ -319,14 +323,11 @@ class FeatureTraining(DialogueTraining):
         return super().metrics()
 
 
-def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
-    """Yield endless batches of dialogue numbers, reshuffled in every pass over ``training``."""
-    generator, waiting = np.random.default_rng([0]), list[int]()
+def shuffled(numbers: Sequence[int]) -> Iterator[int]:
+    """Yield ``numbers`` endlessly, reshuffled in every pass."""
+    generator = np.random.default_rng([0])
     while True:
-        while len(waiting) < settings.batch:
-            waiting += generator.permutation(np.asarray(training)).tolist()
-        yield waiting[: settings.batch]
-        waiting = waiting[settings.batch :]
+        yield from generator.permutation(np.asarray(numbers)).tolist()
 
 
 class Sample(NamedTuple):

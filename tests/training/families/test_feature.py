@@ -14,11 +14,7 @@ from specviz.models.packing import PackedLinear, pack
 from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress
 from specviz.training.families import feature
-from specviz.training.families.feature import (
-    acceptance_metrics,
-    batches,
-    unroll,
-)
+from specviz.training.families.feature import acceptance_metrics, shuffled, unroll
 from specviz.training.features import DialogueFeatures
 from specviz.training.phrases import KINDS, REPORTED
 from tests.support.tiny.text import tiny_llama
@@ -40,18 +36,21 @@ def one(once):
     return copy.copy(once)
 
 
-def test_a_resumed_training_goes_on_in_the_same_round(one):
-    one.progress = Progress(updates=3)
-    whole = [number for batch in islice(batches(one.training, one.settings), 3) for number in batch]
-    assert one.visited() == whole and len(whole) == 24
-    one.progress = Progress(updates=40)
-    later = one.visited()
-    assert later[:24] == whole and sorted(later) == sorted(one.training)
+def test_a_resumed_training_goes_on_in_the_same_round_with_batches_of_any_size(one):
+    order = list(islice(shuffled(one.training), 2 * len(one.training)))
+    one.progress = Progress(updates=3, tokens=one.answers(order[:24]))
+    for size in (8, 64):
+        one.settings = replace(one.settings, batch=size)
+        one.begin()
+        assert one.visited() == order[:24] and one.distinct() == one.progress.tokens
+        assert [next(one.stream), next(one.stream)] == [order[24 : 24 + size], order[24 + size :][:size]]
+    one.progress = Progress(tokens=one.answers(order))
+    assert one.visited()[:24] == order[:24] and sorted(one.visited()) == sorted(one.training)
 
 
 def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(one):
     told = one.dialogues = replace(one.dialogues, kind=np.arange(len(one.dialogues)) % len(KINDS))
-    one.held_out, one.progress = data.greedy_only(told, one.held_out), Progress(updates=9)
+    one.held_out, one.progress = data.greedy_only(told, one.held_out), Progress(tokens=one.answers(one.training))
     measured = []
     one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}
     one.measure()
