@@ -49,12 +49,12 @@ def new_model(config: Any) -> Any:
     model.get_input_embeddings().weight.data.normal_(std=0.02)
     for block in anatomy(model).blocks:
         for part in (block.mixer, block.attention, block.feed):
-            for name, layer in part.named_modules() if part is not None else ():
+            for name, layer in part.named_modules() if part else ():
                 if isinstance(layer, nn.Linear):
                     layer.weight.data.normal_(std=layer.in_features**-0.5)
                     if name in {"out_proj", "o_proj", "down_proj"}:
                         layer.weight.data.zero_()
-        if block.mixer is not None:  # log-spaced time steps, decays from 1 to 8
+        if block.mixer:  # log-spaced time steps, decays from 1 to 8
             step = torch.exp(torch.linspace(math.log(SLOWEST), math.log(FASTEST), block.mixer.num_heads))
             block.mixer.dt_bias.data.copy_(step + torch.log(-torch.expm1(-step)))
             block.mixer.A_log.data.copy_(torch.log(torch.linspace(1, 8, block.mixer.num_heads)))
@@ -192,7 +192,7 @@ class StateSpaceTraining(TrainState):
     def metrics(self) -> dict[str, float]:
         """Return nats per token, with bits per byte for a target, and with the agreement for a drafter."""
         nats = self.held_out_loss(MEASURED_ROWS)
-        if self.teacher is not None:
+        if self.teacher:
             return {"held_out_kl": nats, **self.agreement(self.teacher, MEASURED_ROWS)}
         return {"held_out_nats": nats, "held_out_bits_a_byte": nats / math.log(2) * self.tokens_a_byte}
 
@@ -229,7 +229,8 @@ def make(job: Job) -> None:
     settings = driver.settings_for(job, device)
     model = new_model((draft_config if drafts else target_config)(tokenizer.get_vocab_size())).to(device)
     loss = partial(distillation_loss, model, teacher) if drafts else partial(next_token_loss, model)
-    letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
+    # Of the text that the tokens spell, without what ``corpus`` cut off.
+    letters = sum(len(tokenizer.decode(row.tolist(), skip_special_tokens=False).encode()) for row in ids.held_out)
     state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
     line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
     more = {TEACHER_KEY: named(TEACHER)} if drafts else {}

@@ -1,5 +1,6 @@
 """The state-space recipes: where they start, what they lose, and that the data is what it says."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -25,6 +26,8 @@ from specviz.training.families.hybrid import (
     target_config,
 )
 from tests.support.tiny.hybrid import VOCAB, hybrid
+from tests.support.tiny.shelf import TEXTS, spell
+from tests.support.training.stand_ins import begun
 
 CHUNK = 64
 SETTINGS = Schedule(minutes=0.02, batch=2)
@@ -76,6 +79,16 @@ def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole():
         assert len(row) == 21 and row[0] % 100 == 0, "the first one is never a rest"
         whole |= {int(token) // 100 for token in row if token % 100 == 4 + token // 100}
     assert whole == set(range(6)), "the last token of each was seen"
+
+
+def test_bits_a_byte_are_of_the_bytes_that_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "LONGEST", 5)
+    state = begun("hybrid", tmp_path, monkeypatch)
+    read = [spell().decode(ids.tolist(), skip_special_tokens=False) for ids in state.corpus.held_out]
+    assert all(text.startswith(part) and len(part) < len(text) for part, text in zip(read, TEXTS, strict=True))
+    assert state.tokens_a_byte == pytest.approx(5 * len(TEXTS) / len("".join(read).encode()))
+    state.held_out_loss = lambda many: math.log(2)
+    assert state.metrics() == {"held_out_nats": math.log(2), "held_out_bits_a_byte": pytest.approx(state.tokens_a_byte)}
 
 
 def test_looping_answers_are_left_out():
