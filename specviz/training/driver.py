@@ -119,6 +119,8 @@ class TrainState:
     """Numbers of tokens at which to add a milestone."""
     stream: Iterator[Any]
     """Batches for :attr:`learn_from`."""
+    sources: Mapping[str, str] = {}
+    """Digests, by name, of the data and weights that training reads and checkpoints omit."""
     learn_from: Callable[[Any], Step]
     """Function that returns loss and gradients of a batch."""
 
@@ -139,11 +141,7 @@ class TrainState:
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
         """Create an optimizer for ``leaves``, at the start of training or of a stage."""
         self.leaves = dict(leaves)
-        moved = (
-            {name: self.shaped(name, value.data) for name, value in leaves.items()}
-            if self.change is None
-            else self.change.factors
-        )
+        moved = self.change.factors if self.change else {name: self.shaped(name, value.data) for name, value in leaves.items()}
         self.device = next(iter(moved.values())).device
         options = {"fast_dtype": parallel.products(self.device), "average": self.settings.average, **optimizer}
         self.optimizer = Optimizer(moved, **options)
@@ -173,9 +171,9 @@ class TrainState:
 
     def settle(self) -> None:
         """Recompute values that depend on the parameters. Called after every change of the parameters."""
-        if self.change is not None:
+        if self.change:
             self.change.put()
-        if self.folding is not None:
+        if self.folding:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
@@ -214,7 +212,7 @@ class TrainState:
             torch.cuda.empty_cache()
             print(f"The GPU has too little memory for {part} examples per pass: using {self.part} from now on.", flush=True)
         gradients = dict(zip(self.leaves, summed, strict=True))
-        if self.change is not None:
+        if self.change:
             return Step(value, count, self.change.gradients(gradients))
         return Step(value, count, {name: self.shaped(name, gradient) for name, gradient in gradients.items()})
 
@@ -274,16 +272,20 @@ class TrainState:
         return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
 
     def write(self, checkpoint: Path) -> None:
-        """Write a checkpoint atomically."""
+        """Write a checkpoint atomically, with the digests of its sources."""
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         fresh = checkpoint.with_suffix(".new")
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
-        save_file(tensors, fresh, metadata={"progress": json.dumps(asdict(self.progress))})
+        progress, sources = json.dumps(asdict(self.progress)), json.dumps(self.sources)
+        save_file(tensors, fresh, metadata={"progress": progress, "sources": sources})
         os.replace(fresh, checkpoint)
 
     @torch.no_grad()
     def read(self, checkpoint: Path) -> None:
-        """Restore a checkpoint. Raises BadInput if the tensors do not match this recipe's."""
+        """Restore a checkpoint. Raises BadInput if its tensors or sources are not this recipe's.
+
+        A checkpoint of an earlier version names no sources and is accepted, with a note.
+        """
         self.progress = progress_in(checkpoint)
         if self.progress.stage:
             entered = self.progress.entered
@@ -293,16 +295,21 @@ class TrainState:
             self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
         own = self.tensors()
         with safe_open(checkpoint, framework="pt") as file:
-            strange = [
-                name
+            past = json.loads(file.metadata().get("sources", "{}"))
+            changed = sorted(past.items() - self.sources.items())
+            strange = [f"{name} was {value!r}, now {self.sources.get(name)!r}" for name, value in changed]
+            strange += [
+                f"{name} does not fit"
                 for name, value in own.items()
                 if name not in file.keys() or tuple(file.get_slice(name).get_shape()) != value.shape
             ]
             if strange:
                 raise BadInput(
-                    f"The checkpoint {checkpoint} is from another version of this recipe ({strange[0]} does not fit): delete "
-                    "the file, or train without --resume."
+                    f"The checkpoint {checkpoint} is from another version of this recipe, its data or its base weights "
+                    f"({strange[0]}): restore that version, delete the file, or train without --resume."
                 )
+            if self.sources and not past:
+                print("The checkpoint does not name its data and base weights: make sure that they are the same.", flush=True)
             for name, value in own.items():
                 value.copy_(file.get_tensor(name))
         self.optimizer.updates = self.progress.updates - self.progress.entered
@@ -394,10 +401,11 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     """Train, measure the weights as rounded for storage, and write the weights file.
 
     ``data``: description of the training data. ``save``: function that writes the file; None: ``state.save``. ``more``: further
-    entries of the card.
+    entries of the card. A checkpoint with other ``data`` or ``more`` is refused, unless the state's own ``sources`` replace them.
     """
     count = sum(value.numel() for value in state.optimizer.parameters.values())
     print(f"training {count / 1e6:.2f} M parameters on {data}; {state.settings}", flush=True)
+    state.sources = {"data": data, **more, **state.sources}
     train(state, checkpoint_of(job.recipe.name))
     save, path = save or state.save, checkpoint_of(f"{job.recipe.name}_at_rest")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
 """Recipes and the training loop: names, threads that sum the same, checkpoints, milestones, early stopping, resumption."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
@@ -157,6 +159,24 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path):
         train(Toy(replace(SETTINGS, resume=True)), tmp_path / "c", lambda entry: None)
 
 
+def test_a_checkpoint_of_other_data_or_base_weights_is_refused_and_one_that_names_none_is_not(tmp_path, capsys):
+    state, path = Toy(), tmp_path / "c"
+    state.sources = {"data": "a.npz 1", "base": "b.safetensors 2"}
+    state.write(path)
+    state.read(path)
+    assert not capsys.readouterr().out
+    for name in state.sources:
+        other = Toy()
+        other.sources = {**state.sources, name: "c 3"}
+        with pytest.raises(BadInput, match=f"{name} was '{state.sources[name]}', now 'c 3'.*restore that version, delete"):
+            other.read(path)
+    save_file(load_file(path), tmp_path / "d", metadata={"progress": json.dumps(asdict(Progress(updates=3)))})
+    state.read(tmp_path / "d")
+    assert state.progress.updates == 3 and "does not name its data" in capsys.readouterr().out
+    Toy().read(tmp_path / "d")
+    assert not capsys.readouterr().out, "nothing to name"
+
+
 def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_path):
     state = stopped_after(6, tmp_path / "c")
     over = Toy(replace(SETTINGS, minutes=1e-12, resume=True))
@@ -228,6 +248,7 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(tmp_p
     state.metrics = measure
     monkeypatch.setattr(driver, "train", lambda state, checkpoint: setattr(state, "progress", Progress(9, 120.0, 42)))
     driver.run(job, state, "some data", tokenizer_hash="abc")
+    assert state.sources == {"data": "some data", "tokenizer_hash": "abc"}
     assert not torch.equal(seen[0], whole) and torch.allclose(seen[0], whole, atol=0.01) and torch.equal(state.weight, whole)
     card = read_weights(driver.weights_of(job))[1]
     assert card["metrics"] == '{"tau": 1.2346}' and card["tokenizer_hash"] == "abc" and "42 answer tokens" in card["spent"]

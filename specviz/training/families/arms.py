@@ -71,12 +71,13 @@ def make(job: Job) -> None:
     # With more updates, the model would memorise the dialogues.
     settings = replace(settings, minutes=job.minutes / 2 / len(phrases.DOMAINS))
     sums, seconds = hashlib.sha256(), 0.0
-    factors: dict[str, Tensor] = {}
+    factors, more = dict[str, Tensor](), {BASE_KEY: named(BASE), "tokenizer_hash": assets.target.tokenizer_hash}
     metrics: dict[str, Any] = {}
     for name in phrases.DOMAINS:
         dialogues = collect(assets, name, cache_folder() / "data" / f"domain_{name}.npz")
         sums.update(dialogues.tokens.tobytes())
         state = DomainTraining(float32_draft_model(assets), dialogues, assets.markers, settings)
+        state.sources = {"data": sums.hexdigest(), **more}
         before = state.measure()
         seconds += driver.train(state, driver.checkpoint_of(f"arms_{name}")).seconds
         metrics[name] = {"base": before, "changed": state.measure()}
@@ -87,8 +88,7 @@ def make(job: Job) -> None:
         f"held out; sha256 of all tokens {sums.hexdigest()[:16]}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
-    more = {"arms": json.dumps(list(metrics)), BASE_KEY: named(BASE)}
-    more["tokenizer_hash"] = assets.target.tokenizer_hash
+    more["arms"] = json.dumps(list(metrics))
     driver.ship(job, asdict(settings), line, cost, metrics, lambda path, card: write_weights(path, factors, card), **more)
 
 

@@ -208,6 +208,7 @@ class ImageArTraining(TrainState):
         sizes: dict[str, Any] = {"codes": len(vectors), "dim": vectors.shape[1]}
         if codec != "image_vq":
             sizes["multiplier"] = (1, 1)
+        self.sources = {"codebook": self.data.codebook, "digest_of_prompts": self.prompts.digest}
         self.config = janus_config(self.grid, prompts=self.prompts.size, **sizes, **shape["text"])
         self.model: Any = new_model(self.config, vectors)
         start = WEIGHTS / f"{shape.get('start', '')}.safetensors"
@@ -273,8 +274,7 @@ class ImageArTraining(TrainState):
             sums.update(tensors[name].detach().float().cpu().numpy().tobytes())
         facts = {
             "config": json.dumps(self.config), "prompts": self.prompts.description,
-            "guidance": str(self.guidance), "codebook": self.data.codebook, "digest": sums.hexdigest()[:16],
-            "digest_of_prompts": self.prompts.digest,
+            "guidance": str(self.guidance), "digest": sums.hexdigest()[:16], **self.sources,
         }  # fmt: skip
         write_weights(path, tensors, card | facts)
 

@@ -216,6 +216,7 @@ class ImageDrafterTraining(TrainState):
     unit = "codes"
 
     def __init__(self, settings: Schedule, loaded: LoadedImage) -> None:
+        self.sources = {"target": loaded.digest}
         self.loaded, self.net = loaded, new_drafter(loaded).to(loaded.device)
         self.measured = Examples(loaded, held_out=True, seed=9, workers=settings.workers).fresh(MEASURED, given=False)
         super().__init__(settings, self.net)
@@ -243,7 +244,7 @@ class ImageDrafterTraining(TrainState):
         return overlap(self.net, self.measured, self.loaded.guidance)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        facts = {"config": json.dumps(asdict(self.net.config)), "target": self.loaded.digest}
+        facts = {"config": json.dumps(asdict(self.net.config)), **self.sources}
         write_weights(path, self.net.state_dict(), card | facts)
 
 

@@ -36,7 +36,8 @@ class SamplersTraining(TrainState):
     unit = "codes"
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        self.data, (vq, self.codebook) = (code_pictures(COARSE), code_pictures(FINE)), vq_model()
+        self.data, (vq, codebook) = (code_pictures(COARSE), code_pictures(FINE)), vq_model()
+        self.sources = {"codebook": codebook}
         self.vq, self.generator = vq.to(device), np.random.default_rng(4)
         torch.manual_seed(0)
         vectors = self.vq.quantize.embedding.weight.detach().clone()
@@ -83,7 +84,7 @@ class SamplersTraining(TrainState):
         return {f"{name}_same": float((guess == codes).float().mean()) for name, guess, codes in guesses}
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        self.net.save(path, card | {"codebook": self.codebook})
+        self.net.save(path, {**card, **self.sources})
 
 
 def make(job: Job) -> None:

@@ -211,6 +211,7 @@ class DecoderTraining(PixelTraining):
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.stored, self.card = read_weights(weights_of("image_vq"))
+        self.sources = {"codebook": self.card["codebook"]}
         net = vq_model()[0].to(device).requires_grad_(True)
         super().__init__(settings, net, Codebook(net.quantize.embedding.weight.detach()), "encoder|quant", seed=7)
 
@@ -231,7 +232,7 @@ class DecoderTraining(PixelTraining):
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         decoder = {PREFIX + name: value for name, value in self.leaves.items()}
-        write_weights(path, self.stored | decoder, card | {"codebook": self.card["codebook"]})
+        write_weights(path, self.stored | decoder, {**card, **self.sources})
 
 
 @torch.inference_mode()

@@ -142,12 +142,9 @@ class Learner(nn.Module):
         total = total + SHORT * self._cross_entropy(hidden[:, cut:], batch.short_labels.flatten(1))
         if not len(batch.read):
             return total
-        return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
-
-    def read_pages(self, pages: Tensor) -> Tensor:
-        """Return the last hidden states [page, token, hidden] of ``pages`` [page, token], conversations without a picture."""
         text = self.model.model.text_model
-        return text(inputs_embeds=text.embed_tokens(pages), use_cache=False).last_hidden_state
+        hidden = text(inputs_embeds=text.embed_tokens(batch.read), use_cache=False).last_hidden_state
+        return total + READ * self._cross_entropy(hidden, batch.read_labels)
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy over tokens with a label; 0 if there are none."""
@@ -299,6 +296,8 @@ class ScenesTraining(TrainState):
 
     unit = "scenes"
     prefix = "model."
+    sources = {"data": DATA}
+    """Without the weights that training starts from: a checkpoint holds all weights, and the recipe replaces that file."""
     second = (SPEAKING, 0.62)
 
     def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule, reading: float = READING) -> None:

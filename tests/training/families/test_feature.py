@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.errors import BadInput
 from specviz.methods.medusa.drafter import paths_of
 from specviz.methods.registry import published_tree
+from specviz.models.hub.packed_model import BASE_KEY
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import acceptance, data, features
 from specviz.training.driver import Progress
@@ -46,6 +48,30 @@ def test_a_resumed_training_goes_on_in_the_same_round_with_batches_of_any_size(o
         assert [next(one.stream), next(one.stream)] == [order[24 : 24 + size], order[24 + size :][:size]]
     one.progress = Progress(tokens=one.answers(order))
     assert one.visited()[:24] == order[:24] and sorted(one.visited()) == sorted(one.training)
+
+
+def test_what_was_begun_on_other_data_is_not_resumed(tmp_path, monkeypatch):
+    """A draft vocabulary of other data is as large, so no shape would tell."""
+    states = []
+    for place, source in enumerate(("dialogues 1", "dialogues 1", "dialogues 2")):
+        monkeypatch.setattr(data, "dialogues_line", lambda files, *more, source=source: source)
+        (folder := tmp_path / str(place)).mkdir()
+        states.append(begun("small_draft", folder, monkeypatch))
+    first, same, other = states
+    first.write(tmp_path / "c")
+    same.read(tmp_path / "c")
+    with pytest.raises(BadInput, match="data was 'dialogues 1', now 'dialogues 2'"):
+        other.read(tmp_path / "c")
+
+
+@pytest.mark.parametrize(("name", "base"), [("gto", "eagle3"), ("deer", "masked_lm"), ("arms", "small_draft")])
+def test_a_low_rank_change_is_bound_to_the_weights_that_it_changes(name, base, tmp_path, monkeypatch):
+    state = begun(name, tmp_path, monkeypatch)
+    assert state.sources["data"] and state.sources[BASE_KEY].startswith(f"{base}.safetensors ")
+    state.write(tmp_path / "c")
+    state.sources = {**state.sources, BASE_KEY: f"{base}.safetensors 0123456789abcdef"}
+    with pytest.raises(BadInput, match=f"{base}.safetensors .* now '{base}.safetensors 0123456789abcdef'"):
+        state.read(tmp_path / "c")
 
 
 def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(one):
