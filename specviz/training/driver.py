@@ -286,7 +286,7 @@ class TrainState:
 
         A checkpoint of an earlier version names no sources and is accepted, with a note.
         """
-        self.progress = progress_in(checkpoint)
+        self.progress, first = progress_in(checkpoint), self.optimizer
         if self.progress.stage:
             entered = self.progress.entered
             self.enter(self.progress.stage)
@@ -312,7 +312,8 @@ class TrainState:
                 print("The checkpoint does not name its data and base weights: make sure that they are the same.", flush=True)
             for name, value in own.items():
                 value.copy_(file.get_tensor(name))
-        self.optimizer.updates = self.progress.updates - self.progress.entered
+        # A stage that keeps the optimizer goes on counting its updates.
+        self.optimizer.updates = self.progress.updates - self.progress.entered * (self.optimizer is not first)
         self.settle()
 
 

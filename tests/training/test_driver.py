@@ -177,6 +177,36 @@ def test_a_checkpoint_of_other_data_or_base_weights_is_refused_and_one_that_name
     assert not capsys.readouterr().out, "nothing to name"
 
 
+class Staged(Toy):
+    """Two stages, the second with an optimizer of its own or with the first one's."""
+
+    second = ("later", 0.5)
+
+    def __init__(self, renewed):
+        self.renewed = renewed
+        super().__init__()
+        self.begin()
+
+    def enter(self, stage):
+        super().enter(stage)
+        if self.renewed:
+            self.move({"w": self.weight})
+
+
+@pytest.mark.parametrize(("renewed", "counted"), [(True, 3), (False, 7)])
+def test_a_resumed_stage_counts_the_updates_of_its_optimizer(renewed, counted, tmp_path):
+    whole, again = Staged(renewed), Staged(renewed)
+    for update in range(7):
+        whole.update(0.1 if update < 4 else 0.6)
+    whole.write(tmp_path / "c")
+    again.read(tmp_path / "c")
+    again.begin()
+    assert again.optimizer.updates == whole.optimizer.updates == counted and again.rate(0.6) == whole.rate(0.6)
+    whole.update(0.6)
+    again.update(0.6)
+    assert all(torch.equal(again.tensors()[name], value) for name, value in whole.tensors().items())
+
+
 def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_path):
     state = stopped_after(6, tmp_path / "c")
     over = Toy(replace(SETTINGS, minutes=1e-12, resume=True))
