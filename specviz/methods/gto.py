@@ -125,7 +125,7 @@ class Rewarded:
         lengths = _lengths(draft.tree, target, context)
         branches = [Branch(node, length) for node, length in lengths.items()]
         note = TreeRewardNote(tree_reward(lengths.values()), before=None, branches=branches, reference=None)
-        if (other := self._other()) is not None:
+        if other := self._other():
             tree = other[0].tree
             before = tree_reward(_lengths(tree, other[1], context).values())
             note = note.replace(before=before, reference=ReferenceTree(tree.host_tokens, tree.shape.parents))

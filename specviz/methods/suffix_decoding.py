@@ -15,6 +15,7 @@ def output_store(resources: MethodResources, remembered: int) -> parts.OutputSto
         return None
     store = resources.remember(("target_outputs", resources.target.name), parts.OutputStore)
     store.most_outputs = remembered
+    store.add(())  # the limit may have shrunk
     return store
 
 

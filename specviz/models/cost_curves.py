@@ -97,7 +97,7 @@ class ModelCosts:
         """Return the milliseconds of a pass by rows. The first call times a few passes if the times are uncertain."""
         first, self._sized = not self._sized, True
         curve = self.times(timed=first).curve
-        if self._unit is None:
+        if not self._unit:
             return curve
         one = self._unit.curve().at(1)
         return CostCurve(curve.widths, tuple(one * ratio for ratio in curve.milliseconds))

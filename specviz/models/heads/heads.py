@@ -150,9 +150,9 @@ def _shipped(kind: str, path: Path, loaded: LoadedText, target: CausalTarget) ->
     if kind == "dflash":
         return load_heads("dspark", None, loaded, target).read_as({"markov": "", "confidence": False})
     base = BASES.get(kind)
-    if base is not None:
+    if base:
         refuse_outdated(path, WEIGHTS / f"{base}.safetensors")
-    if base is not None and kind not in _NETWORKS:
+    if base and kind not in _NETWORKS:
         factors, card = read_weights(path)
         changed = load_heads(base, None, loaded, target)
         if "arms" not in card:

@@ -98,7 +98,7 @@ KINDS: dict[str, dict[str, tuple[Layout, Layout]]] = {
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
     """Return the layouts of layers and head for this ``kind``. Raises ModelUnavailable if the machine has no kernel for it."""
     layouts = KINDS.get(device.type, {}).get(kind)
-    if layouts is None or not computes(layouts[0], torch.float32, device, 0.02 if kind == "int8" else 0.12):
+    if not layouts or not computes(layouts[0], torch.float32, device, 0.02 if kind == "int8" else 0.12):
         raise ModelUnavailable(
             f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
             "a device that has one."
@@ -298,7 +298,7 @@ def layer_parallel(
     """Return name, network and warnings of a draft model that may run the attention of up to ``group`` layers in parallel.
 
     ``kind``: "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``, whose layers are assigned
-    to several GPUs in turn. Raises ModelUnavailable if the model is missing or its architecture is not supported.
+    to several GPUs in turn. Raises ModelUnavailable if the model is missing or not named, or its architecture is not supported.
     """
     if kind == "copy":
         check_copy(target)
@@ -309,6 +309,8 @@ def layer_parallel(
             lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
         )
         return TITLES["int8"], decoder, ()
+    if kind == "draft" and not draft:
+        raise ModelUnavailable("EasySpec's drafter is to be the model that you name as the draft. Name one, or choose auto.")
     if kind == "draft" and draft and draft != SMALL:
         model, warnings = named_draft(draft, loaded, target, progress)
         check_copy(model)

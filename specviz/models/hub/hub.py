@@ -225,7 +225,7 @@ def _is_whole(opened: IO[bytes], source: WheelFile | HubRepository, copy: IO[byt
         heed()
         digest.update(chunk)
         size += len(chunk)
-        if copy is not None:
+        if copy:
             copy.write(chunk)
     return size == source.size and digest.hexdigest() == source.sha256
 

@@ -72,7 +72,7 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
         return folder
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
-    return _safetensors_copy(copy, identity, lambda: file, progress, convert if entry is None else unpack)
+    return _safetensors_copy(copy, identity, lambda: file, progress, unpack if entry else convert)
 
 
 def _safetensors_copy(

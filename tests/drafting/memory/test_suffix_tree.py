@@ -151,6 +151,15 @@ def test_the_store_forgets_its_oldest_outputs():
     assert store.ask(lambda tree: tree.find([58, 59])) is not None
 
 
+def test_a_limit_that_shrinks_forgets_at_once():
+    store = OutputStore()
+    for number in range(6):
+        store.add([number, 100])
+    store.most_outputs = 2
+    store.add(())
+    assert store.outputs == 2 and store.ask(lambda tree: tree.find([3, 100])) is None
+
+
 def test_an_empty_output_is_nothing_to_remember():
     store = OutputStore()
     store.add([])
