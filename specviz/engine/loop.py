@@ -248,7 +248,8 @@ class Pending:
     """Round whose step is not built yet.
 
     ``numbers``: the TOP log-probabilities [visited, TOP], their token ids, and log-probabilities of children [visited, child].
-    Below level "tree", only the largest logit of each visited row.
+    Below level "tree", only the largest logit of each visited row. ``notes``: made before the next pass overwrites what the
+    target's notes read.
     """
 
     round: Round
@@ -256,6 +257,7 @@ class Pending:
     clock: Stopwatch
     padded: int
     numbers: tuple[Tensor, ...]
+    notes: tuple[Note, ...]
     ready: torch.cuda.Event | None = None
 
 
@@ -321,8 +323,10 @@ class Recorder:
 
     def _capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
         """Copy the step's numbers off the device without synchronizing."""
-        numbers = self._numbers(finished)
-        pending = Pending(finished, cut, clock, padded, numbers)
+        numbers, notes = self._numbers(finished), tuple[Note, ...]()
+        if self.record_notes:
+            notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
+        pending = Pending(finished, cut, clock, padded, numbers, notes)
         device = finished.context.device
         if device.type == "cuda":
             pinned = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in numbers]
@@ -373,7 +377,7 @@ class Recorder:
             verified=len(finished.draft.tree) - 1,
             padded=pending.padded,
             rows=rows,
-            notes=self._notes(finished) if self.record_notes else (),
+            notes=tuple(Note(note.type, self._texts(note.data)) for note in pending.notes),
             passes=verdict.passes,
             certain=verdict.certain and len(finished.draft.tree) > 1,
         )
@@ -436,10 +440,6 @@ class Recorder:
         cell = finished.context.position + depth - finished.context.prompt_length
         rows, columns = self.grid
         return divmod(cell, columns) if 0 <= cell < rows * columns else None
-
-    def _notes(self, finished: Round) -> tuple[Note, ...]:
-        notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
-        return tuple(Note(note.type, self._texts(note.data)) for note in notes)
 
     def _texts(self, data: Any) -> Any:
         """Add the text of each token id in a note; drafters know only ids."""

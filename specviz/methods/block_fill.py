@@ -19,7 +19,9 @@ class FillParameters:
         "A chain, as published; the most probable paths of the block (DDTree), always with sample-and-match; or EAGLE-2's "
         "dynamic tree, which needs no further drafter pass.",
     )
-    block: int = number(0, 0, 32, "Tokens filled by one drafter pass; 0: the number that the drafter was trained for.", "tokens")
+    block: int = number(
+        0, 0, 32, "Tokens filled by one drafter pass; 0 or too many: the number that the drafter was trained for.", "tokens"
+    )
     nodes: int = number(0, 0, 200, "Nodes to verify; 0 chooses the fastest number in every round.", "nodes")
     width: int = number(4, 1, 16, "Beam width of the dynamic tree, and children of each beam node.", "nodes")
     rule: str = choice(

@@ -22,7 +22,8 @@ The 57-node tree was measured on 24 of the prompts, where its τ is 1.060 times 
 RESIDUAL = choice(
     "exact",
     ("exact", "aggregated", "repository"),
-    "Residual after a rejection: that of the exact rule (with a proven bound), of the aggregated rule, or of the published code.",
+    "Residual after a rejection: that of the exact rule (with a proven bound), of the aggregated rule, or of the published code. "
+    "The first two differ only for codes drawn from the drafter's distribution.",
 )
 
 
