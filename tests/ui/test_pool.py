@@ -48,7 +48,7 @@ def uploaded(built, shared, name):
     file.write_text("\n".join(lines(sample_trace(4, seed=3))), encoding="utf-8")
     (button,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
     (take,) = (one.fn for one in built.fns.values() if (button._id, "upload") in one.targets)
-    taken = take(str(file), [], name, VISITOR)
+    taken = take(str(file), name, VISITOR, [])
     return taken
 
 

@@ -58,7 +58,7 @@ const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 /** @param {Data} data @param {Step} step */
 function sentence(data, step, moment) {
   if (!moment.pass) {
-    const tail = step.veiled ? "" : ` It kept ${step.counts.kept}${step.emitted.length > step.counts.kept ? " and added one of its own" : ""}.`;
+    const tail = step.veiled ? "" : ` It kept ${step.counts.kept}${step.emitted.length > step.counts.kept ? " and added one of its own" : ", with which the run ended"}.`;
     return `The target judges ${format.count(data.length, "token")} in one pass, by the intermediate model's probabilities.${tail}`;
   }
   const { pass, place } = moment;
