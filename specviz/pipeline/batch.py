@@ -9,7 +9,7 @@ from specviz.engine.batch_loop import BatchDecoding
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
-from specviz.pipeline.runner import end_record, run_record
+from specviz.pipeline.runner import begin_run, end_record
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
@@ -29,7 +29,7 @@ def traces(ready: Sequence[Prepared], every: int, cancel: Stop | None = None) ->
     rows, records, taps = [], [], set[int]()
     for request in ready:
         composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
-        records.append(run_record(request, composition, cancel).replace(tier="eager"))
+        records.append(begin_run(request, composition, cancel).replace(tier="eager"))
         rows.append(request.decoding(composition, request.request.seed, request.request.record, cancel))
         taps.update(composition.hidden_state_layers)
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]

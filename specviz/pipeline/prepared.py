@@ -98,6 +98,7 @@ class Prepared(Inputs):
         """
         method, values = (get(name), get(name).parameters()) if name else (self.method, self.request.parameters)
         recollection = RunMemory(self.memory)
+        # The drafters of one method, and published heads, take different times.
         costs = (
             self.costs.run(f"{method.name} {self.request.draft or ''} {getattr(values, 'drafter', '')}".rstrip())
             if self.costs

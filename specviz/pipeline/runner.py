@@ -92,7 +92,7 @@ def stream(
         except Interrupted:
             raise Stopped(cancel.reason or NOTHING_RUN) from None
         try:
-            yield run_record(prepared, composition, cancel, progress)
+            yield begin_run(prepared, composition, cancel, progress)
             decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
             steps = list[Step]()
             for step in prepared.steps(decoding):
@@ -122,8 +122,8 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
     return collect(stream(Request(**fields), memory=memory, progress=progress))
 
 
-def run_record(prepared: Prepared, composition: Composition, cancel: Stop, progress: Progress = no_progress) -> Run:
-    """Do the method's warm-up, and return the run record."""
+def begin_run(prepared: Prepared, composition: Composition, cancel: Stop, progress: Progress = no_progress) -> Run:
+    """Do the method's warm-up, and return the run record with its warnings."""
     request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.warp
     more, late = dict(prepared.run_fields), method.warm_up(prepared, cancel, progress) if method.warm_up else ""
     warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()), late)
@@ -145,6 +145,7 @@ def run_record(prepared: Prepared, composition: Composition, cancel: Stop, progr
         prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
         max_new_tokens=prepared.budget,
         bound=method.bound,
+        # Heads that the request names, not the kind of weights that they replace.
         draft=(composition.draft_name in method.weights and request.draft) or composition.draft_name,
         libraries={
             "specviz": __version__,
