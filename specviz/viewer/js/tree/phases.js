@@ -14,8 +14,9 @@ const SENTENCES = {
     const { cut, pruned } = step.counts;
     const upto = cut > pruned ? null : step.nodes.filter((node) => node.id && node.depth <= level).length;
     // The record does not give the levels of pruned candidates that it omits.
-    const many = level === levels ? `${labels.drafted(step)} tokens in all` : upto === null ? `level ${level} of ${levels}` : `${tokens(upto)} so far`;
-    const how = levels < 2 ? "one token ahead" : step.calls < levels ? `${levels} levels at once` : "one level at a time";
+    const once = step.calls < levels && levels > 1;
+    const many = once || level === levels ? `${labels.drafted(step)} tokens in all` : upto === null ? `level ${level} of ${levels}` : `${tokens(upto)} so far`;
+    const how = once ? `${levels} levels at once` : levels > 1 ? "one level at a time" : "one token ahead";
     const left = cut ? " Guesses about to be pruned may be missing here." : "";
     return `The drafter guesses ${how}: ${many}. None of this is in the output yet.${left}`;
   },
