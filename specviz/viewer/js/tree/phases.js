@@ -13,22 +13,22 @@ const SENTENCES = {
   draft: (step, { levels }, { level }) => {
     const { cut, pruned } = step.counts;
     const upto = cut > pruned ? null : step.nodes.filter((node) => node.id && node.depth <= level).length;
-    // The record does not give the levels of pruned candidates that it omits.
     const once = step.calls < levels && levels > 1;
+    // The record does not give the levels of pruned candidates that it omits.
     const many = once || level === levels ? `${labels.drafted(step)} tokens in all` : upto === null ? `level ${level} of ${levels}` : `${tokens(upto)} so far`;
     const how = once ? `${levels} levels at once` : levels > 1 ? "one level at a time" : "one token ahead";
     const left = cut ? " Guesses about to be pruned may be missing here." : "";
     return `The drafter guesses ${how}: ${many}. None of this is in the output yet.${left}`;
   },
-  prune: (step, { sent }) => `Guesses with too little probability are pruned. ${sent} of ${labels.drafted(step)} tokens are sent to the target.`,
+  prune: (step, { sent }) => `Improbable guesses are pruned. ${sent} of ${labels.drafted(step)} tokens are sent to the target.`,
   verify: (step, { sent }) =>
     sent
-      ? `The target reads ${sent === 1 ? "the one guess" : `all ${sent} guesses at once`}, in one forward pass. For each it computes how probable that token is: p.`
+      ? `The target reads ${sent === 1 ? "the one guess" : `all ${sent} guesses at once`}, in one forward pass, and computes each one's probability p.`
       : "Nothing was drafted. The target's pass yields its own next token.",
   judge: (step) => `The acceptance rule, ${rules.of(step).title}, compares the guesses with the target's answer.${step.rule === "local" ? "" : " What was drafted after a failed guess is discarded."}`,
   commit: (step) => {
     const own = step.emitted.length > step.counts.kept ? " and the target's own token" : "";
-    return `${step.counts.kept ? `${format.count(step.counts.kept, "guess", "guesses")}${own}` : "The target's own token"}: ${tokens(step.emitted.length)} from one pass of the target.`;
+    return `${step.counts.kept ? `${format.count(step.counts.kept, "guess", "guesses")}${own}` : "The target's own token"}: ${tokens(step.emitted.length)}${step.rule === "local" ? "" : " from one pass of the target"}.`;
   },
 };
 

@@ -56,8 +56,8 @@ function skipped(step, node) {
 
 const ROOT =
   "The last token already in the output. The tree hangs from it; it is not verified, " +
-  "and the target reads it together with the draft.";
-const PRUNED = "Drafted, then cut before the target's pass: its probability was too small for the tree's size.";
+  "and the target reads it with the draft.";
+const PRUNED = "Drafted, then cut before the target's pass: too improbable for the tree's size.";
 
 /** The sentence for any node or the bonus of a step. @param {Step} step @param {AnyNode} node */
 export function explain(step, node) {
@@ -78,7 +78,7 @@ function bonus(step, { text, source }) {
     return `Nothing was drafted, so this pass yields the target's own next token, ${token}.`;
   }
   if (!sentChildren(step, step.end).length && !step.counts.unnamed) {
-    return `The draft ends at ${where}, but the target's pass has already looked one token further: ${token} comes free.`;
+    return `The draft ends at ${where}, but the target's pass looked one token further: ${token} comes free.`;
   }
   const tried = failed(step, step.end.children);
   if (source === "residual") {
