@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,7 +37,7 @@ from specviz.trace.schema import PRUNED, REJECTED, RELAXED, ROOT, SKIPPED, Nanos
 from specviz.trace.validate import RENAMED_NOTES
 from specviz.ui import theme
 
-PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "first_rejection", "next_rejection")
+PLACES = ("first", "last", "longest", "none_kept", "relaxed", "first_rejection", "next_rejection", "likely", "likely_rejection")
 MOST_CHOICES = 8
 REVEAL = "reveal"
 ARXIV = r'<a href="https://arxiv.org/abs/\1" target="_blank" rel="noopener noreferrer">\g<0></a>'
@@ -103,9 +104,9 @@ RECORDED = "Recorded runs"
 PREDICTIONS = (
     Page(
         ("Step {step} of a run of {method}: the draft is there, the verdict is not. Read the text so far, then the guesses.",),
-        "first", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`. Click nodes to see why.",
+        "likely", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`. Click nodes to see why.",
     ),
-    Page(("Now step {step}.",), "first_rejection", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`."),
+    Page(("Now step {step}.",), "likely_rejection", True, Ask("kept"), "{kept} of {drafted} kept, {emitted} written: `{text}`."),
     Page(("Over the whole run a pass wrote τ = {tau} tokens. Step through the rest and go on predicting.",)),
 )  # fmt: skip
 """Pages that ask for predictions on any recorded run with drafts."""
@@ -190,15 +191,18 @@ def find(trace: Trace, at: str | int, after: int = -1) -> int:
     candidates = [step for step in whole if step.index > after] or whole
     if at == "longest":
         return max(candidates, key=lambda step: (step.accepted, -step.index)).index
-    if at == "shallowest":
-        return min(candidates, key=lambda step: (mean_depth(step), step.index)).index
 
     def matches(step: Step) -> bool:
         if at == "none_kept":
             return not step.accepted
         if at == "relaxed":
             return _relaxed(step) > 0
-        return at == "first" or any(node.status == REJECTED and step.path[-1:] == (node.parent,) for node in step.nodes)
+        path = likeliest(step) if at.startswith("likely") else ()
+        if path and sum(q >= 0.5 for q in accumulate(path, min)) != step.accepted:
+            return False  # a guess by these probabilities would be wrong
+        return not at.endswith("rejection") or any(
+            node.status == REJECTED and step.path[-1:] == (node.parent,) for node in step.nodes
+        )
 
     return next((step.index for step in (*candidates, *whole) if matches(step)), candidates[0].index)
 
@@ -249,7 +253,6 @@ def facts(trace: Trace, at: int | None) -> dict[str, Any]:
         "most": max(sizes, default=0),
         "pass_cost": _number(pass_cost(trace)),
         "draft_share": _percent((end.get("shares") or {}).get("draft")),
-        "same": _same(trace),
     }
     for depth, share in enumerate(metrics.accepted_by_depth(trace.steps), 1):
         known[f"accepted{depth}"] = _percent(share)
@@ -284,21 +287,6 @@ def pass_cost(trace: Trace) -> float | None:
     baseline = trace.end.baseline if trace.end else None
     passes = [step.time.verify for step in trace.steps if step.cut is None]
     return fmean(passes) / fmean(baseline.token_ns) if passes and baseline and baseline.total_ns else None
-
-
-def _same(trace: Trace) -> str:
-    """Compare the run's text with the text of autoregressive decoding, in a sentence."""
-    baseline = trace.end.baseline if trace.end else None
-    if not baseline:
-        return "Plain decoding was not recorded with this run."
-    if not baseline.first_divergence:
-        return "Token for token, this run wrote what plain decoding writes."
-    promise = metrics.promise(trace)
-    if promise == "relaxed":
-        return "This run relaxes the rule, so its tokens differ from those of plain decoding."
-    if promise == "distribution":
-        return "This run draws its tokens, so plain decoding draws different ones from the same probabilities."
-    return f"This run and plain decoding differ {metrics.parting(trace)}: rounding decides there which token is written."
 
 
 def _percent(share: float | None) -> str:

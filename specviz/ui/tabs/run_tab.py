@@ -195,9 +195,7 @@ class RunTab(TabParts):
         updates = self.of_method(method)
         offered = (*self.forms(), updates[self.own])
         try:
-            forms = [
-                request_form.filled(one, form[name]) for one, name in zip(offered, ("basics", "advanced", "own"), strict=True)
-            ]
+            forms = list(map(request_form.filled, offered, map(form.__getitem__, ("basics", "advanced", "own"))))
         except BadInput:
             return {}
         updates |= self.filled(form["prompt"], forms) | {self.own: forms[2], self.method: method}
