@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import gradio as gr
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -31,7 +31,6 @@ from specviz.trace import metrics
 from specviz.ui import api, before_gradio, browser_state, theme
 from specviz.ui.access import LEAST_BODY, Gate, Turns, Watch
 from specviz.ui.app_state import AppState
-from specviz.ui.archive import Archive
 from specviz.ui.classroom.server import Classroom
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import sse
@@ -85,22 +84,28 @@ PREVIEW = """<meta property="og:type" content="website"><meta property="og:title
 <meta name="twitter:card" content="summary_large_image">"""
 
 
-async def preview(archive: Archive, scope: Scope, owner: str) -> str:
-    """Return HTML that describes the run of the URL, by default the first one, to sites that show links; empty without a run."""
-    name = Request(scope).query_params.get("trace", archive.gallery.default_name)
+async def preview(shared: AppState, scope: Scope, owner: str) -> str:
+    """Return HTML that describes the URL's lesson, pair or run, by default the first run, to sites that show links.
+
+    Empty without a run.
+    """
+    archive, request = shared.archive, Request(scope)
+    query = request.query_params
+    lesson = learn_tab.course(shared).get(query["lesson"]) if "lesson" in query else None
+    name = lesson.trace if lesson else query.get("trace") or query.get("left") or archive.gallery.default_name
+    beside = archive.gallery.recordings.get(query.get("right", ""))
     try:
         await archive.recall(name, owner)
         known = await archive.of([name], lambda: archive.outline(name), owner)
     except SpecvizError:
         return ""
-    headers = Headers(scope=scope)
-    forwarded, host = headers.get("x-forwarded-proto", scope["scheme"]), headers.get("host", "")
-    query = urlencode({"kind": downloads.CARD, "run": name})
+    base = request.base_url.replace(scheme=request.headers.get("x-forwarded-proto", scope["scheme"]))
+    pair = f" beside {beside.run.title}" if beside else ""
     speed = known.end and known.end.metrics.get("speedup")
     texts = {
-        "title": f"{known.run.title} on {known.run.target}",
+        "title": lesson.title if lesson else f"{known.run.title}{pair} on {known.run.target}",
         "text": (f"{metrics.SpeedComparison(speed).sentence}. " if speed else "") + f"“{known.run.prompt[:200]}”",
-        "image": f"{forwarded}://{host}{scope.get('root_path', '')}/{downloads.PATH}?{query}",
+        "image": f"{base}{downloads.PATH}?{urlencode({'kind': downloads.CARD, 'run': name})}",
     }
     return PREVIEW.format_map({part: escape(words) for part, words in texts.items()})
 
@@ -110,7 +115,7 @@ class Preload:
     """Middleware that adds a preload header for the viewer's script to the page, and the preview of the URL's run."""
 
     app: ASGIApp
-    archive: Archive
+    shared: AppState
     address: Callable[[Scope], str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +130,7 @@ class Preload:
                 headers, status = MutableHeaders(scope=started[0]), started[0]["status"]
                 if status == 200 and headers.get("content-type", "").startswith("text/html"):
                     headers.append("Link", f"<{script_address()}>; rel=preload; as=script")
-                    described = (await preview(self.archive, scope, self.address(scope))).encode("utf-8", "replace")
+                    described = (await preview(self.shared, scope, self.address(scope))).encode("utf-8", "replace")
                     message["body"] = GENERIC.sub(b"", message["body"]).replace(b"<head>", b"<head>" + described, 1)
                     headers["content-length"] = str(len(message["body"]))
                 await send(started.pop())
@@ -259,7 +264,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
                 Middleware(Turns, address=visitor, most_bytes=max(LEAST_BODY, most_bytes)),
                 Middleware(Watch, presence=shared.presence),
                 Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL),  # does not buffer event streams
-                Middleware(Preload, archive=shared.archive, address=visitor),
+                Middleware(Preload, shared=shared, address=visitor),
             ],
         },
     }

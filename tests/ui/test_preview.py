@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from specviz.trace import store
 from specviz.ui.archive import MINE
+from specviz.ui.tabs.learn_tab import course
 from tests.support.fakes.ui import FakeEngine, app, recorded, written
 from tests.support.pages.served import served
 
@@ -43,6 +44,18 @@ def test_a_link_to_a_run_has_its_title_text_and_picture(shared, url):
     assert picture.headers["content-type"] == "image/png" and picture.content.startswith(b"\x89PNG")
     assert found["og:image"].startswith(url)
     assert described(url)["og:title"] != found["og:title"], "without a run it describes the first one"
+
+
+def test_a_link_to_a_pair_or_a_lesson_is_described_as_such(shared, url):
+    left, right = list(shared.archive.gallery.recordings.values())[-2:]
+    pair = described(url, f"?tab=compare&left={left.name}&right={right.name}")
+    assert (
+        pair["og:title"].startswith(f"{left.run.title} beside {right.run.title} on ") and f"run={left.name}" in pair["og:image"]
+    )
+    name, lesson = list(course(shared).items())[-1]
+    found = described(url, f"?tab=learn&lesson={name}&at=2")
+    assert found["og:title"] == lesson.title and f"run={lesson.trace}" in found["og:image"]
+    assert described(url, "?lesson=nothing")["og:title"] == described(url)["og:title"]
 
 
 def test_behind_a_proxy_the_picture_has_the_address_that_visitors_use(url):
