@@ -58,7 +58,8 @@
     const skip = closest(event, ".sp-skip");
     if (skip) {
       event.preventDefault();
-      [...all(String(skip.dataset.to))].find((one) => one.getClientRects().length)?.focus();
+      const shown = (/** @type {string} */ some) => [...all(some)].find((one) => one.getClientRects().length);
+      (shown(String(skip.dataset.to)) || shown("[role=tabpanel] :is(a[href], select, input, textarea, button)"))?.focus();
     }
     if (closest(event, ".sp-offer button")) {
       welcome(false);
