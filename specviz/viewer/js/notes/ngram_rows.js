@@ -122,9 +122,7 @@ noteRegistry.register("ngram_rows", {
     if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that matches here yet, so nothing was drafted."));
     const row = stage.picked ? noteRegistry.focus(rows, stage) : rows[0];
     const summary = `The memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
-    const noise =
-      `Gumbel noise is added to each log probability; the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
-      "a draw without replacement in one sweep.";
+    const noise = "Gumbel noise is added to each log probability; the largest sums become children: a draw without replacement in one sweep.";
     const key = svgKit.key(
       [box(-5, -5, 10, 10, "sv-stored-before", 1), "earlier tries"],
       [box(-5, -5, 10, 10, "sv-stored-now", 1), "this run"],

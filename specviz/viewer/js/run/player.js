@@ -76,12 +76,12 @@ export class Player {
     this.stop();
     stage.show(0);
     stage.touch("ui");
-    return true;
+    return (this.held = true);
   }
 
-  /** Play a run that was held, unless the reader has moved meanwhile. */
+  /** Play a run that was held, unless the reader has moved or paused meanwhile. */
   begin() {
-    if (!this.stage.cursor && !this.stage.picked) this.play();
+    if (this.held && !this.stage.picked) this.play();
   }
 
   /** Play the current step from its beginning, and no further. */
@@ -93,6 +93,7 @@ export class Player {
   }
 
   pause() {
+    this.held = false;
     if (!this.playing) return;
     this.stop();
     this.stage.touch("ui", "moment");
