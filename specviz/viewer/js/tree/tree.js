@@ -184,10 +184,11 @@ export class Tree {
     this.read.hidden = !stage.trace.run || stage.trace.run.modality === "image";
     stage.root.toggleAttribute("data-reading", reads && step !== null);
     this.book.hidden = !reads || !step;
-    this.scroller.hidden = table || reads || !step;
+    this.scroller.hidden = table || (reads && stage.size !== "phone") || !step;
     this.sheet.hidden = !table || !step;
     if (!step) return this.svg.replaceChildren();
-    if (reads || table) return this.views(table);
+    if (reads || table) this.views(table);
+    if (this.scroller.hidden) return undefined;
     const { width, height } = this.room();
     if (!width) return undefined;
     const room = { width: width * stage.zoom, height: (height - 2) * stage.zoom };
@@ -225,14 +226,13 @@ export class Tree {
 
   /** The frame's size; measured again only when it may have changed, since measuring makes the browser lay out the page. */
   room() {
-    if (!this.size || !this.size.width)
-      this.size = { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
+    if (!this.size?.width) this.size = { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
     return this.size;
   }
 
   /** Redraw a tree whose layout has not changed. */
   repaint() {
-    if (!this.step || !this.plan || this.stage.table || !this.book.hidden) return;
+    if (!this.step || !this.plan || this.scroller.hidden) return;
     const focused = this.svg.contains(document.activeElement);
     this.paint(this.step);
     this.select(focused);
