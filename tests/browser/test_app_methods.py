@@ -47,7 +47,7 @@ def url(tmp_path_factory):
 
 @pytest.fixture
 def racing(browser, url):
-    with closing(AppPage(browser, url, "?tab=methods", reduced_motion="reduce")) as found:
+    with closing(AppPage(browser, url, "?tab=methods&methods=clock", reduced_motion="reduce")) as found:
         expect(found.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
         yield found
 
@@ -68,6 +68,8 @@ def test_the_script_and_the_lanes_are_fetched_when_the_tab_is_opened(newcomer):
     scripts = "[...document.scripts].filter((one) => one.src.includes('/specviz/viewer/')).length"
     assert page.evaluate(scripts) == 1 and page.locator(".svf").count() == 0
     newcomer.tab("Methods")
+    expect(page.locator(".svf-map")).to_be_visible()
+    page.get_by_role("button", name="One clock", exact=True).click()
     expect(page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
     assert page.evaluate(scripts) == 2
 
@@ -268,7 +270,7 @@ def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing):
 
 
 def test_it_fits_a_phone(browser, url):
-    with closing(AppPage(browser, url, "?tab=methods", viewport=PHONE, has_touch=True)) as phone:
+    with closing(AppPage(browser, url, "?tab=methods&methods=clock", viewport=PHONE, has_touch=True)) as phone:
         expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)
         fits = "document.documentElement.scrollWidth <= innerWidth"
         assert phone.page.evaluate(fits)

@@ -224,7 +224,7 @@ export function clock(field) {
     const value = values[source];
     lanes = value.lanes.filter(({ steps }) => steps.length).map(prepare);
     plain = baseline(value.lanes);
-    whole = Math.max(1, ...[...lanes, ...(plain ? [plain] : [])].map(({ total }) => total)) * 1.06;
+    whole = Math.max(1, ...[...lanes, ...(plain ? [plain] : [])].map(({ total }) => total)) * (innerWidth > 820 ? 1.09 : 1.2); // room for the slowest lane's time
     [now, view] = [whole, { from: 0, span: whole }];
     from.value = source;
     from.hidden = !values.live;

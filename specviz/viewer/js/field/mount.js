@@ -34,11 +34,11 @@ function field(host, page, props, watch, trigger) {
   const [lanes, map] = [clock(asked), papers(asked)];
   const root = dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" });
   const views = { clock: lanes.element, papers: map.element };
-  const tabs = Object.entries({ clock: "One clock", papers: "Papers" }).map(([name, title]) => dom.button(title, "", () => show(name), { "data-view": name }));
+  const tabs = Object.entries({ papers: "Papers", clock: "One clock" }).map(([name, title]) => dom.button(title, "", () => show(name), { "data-view": name }));
   const nav = dom.h("nav", { class: "svf-nav", "aria-label": "Views" }, tabs);
 
   function show(name, write = true) {
-    const element = views[name] || views.clock;
+    const element = name ? views[name] || views.clock : views.papers;
     element.querySelector("header").prepend(nav);
     root.replaceChildren(element);
     root.film = () => (element === lanes.element ? lanes.film() : null);
