@@ -95,17 +95,20 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(brows
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
 
 
-def test_the_draft_and_then_the_tree_are_on_the_first_screen_of_a_phone(browser, url):
+def test_tree_and_draft_are_on_the_first_screen_of_a_phone(browser, url):
     with closing(
         AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")
     ) as phone:
         sheet = phone.page.locator("#sp-stage .sv-inspector").bounding_box()
         draft, turn = phone.page.locator("#sp-stage .sv-read-draft .sv-guess").first, phone.button("Tree")
         expect(draft).to_be_in_viewport()
-        assert draft.bounding_box()["y"] < turn.bounding_box()["y"] <= sheet["y"] - 44
+        tree = phone.page.locator("#sp-stage .sv-tree .sv-node").first.bounding_box()
+        assert 0 < tree["y"] < draft.bounding_box()["y"] < turn.bounding_box()["y"] <= sheet["y"] - 44
         turn.tap()
         tree = phone.page.locator("#sp-stage .sv-scroll").bounding_box()
         assert tree["y"] + tree["height"] <= sheet["y"] + 12 and tree["height"] >= 300
+        phone.tab("Compare")
+        expect(phone.page.locator("#sp-left .sv-tree .sv-node").last).to_be_in_viewport()
 
 
 def test_two_links_lead_over_the_tabs(newcomer):
@@ -116,6 +119,10 @@ def test_two_links_lead_over_the_tabs(newcomer):
     page.locator(".sp-skip").last.focus()
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.matches('#sp-method select')")
+    newcomer.tab("Play")  # has neither a stage nor settings
+    for link in page.locator(".sp-skip").all():
+        link.press("Enter")
+        assert page.evaluate("document.activeElement.closest('[role=tabpanel]') !== null")
 
 
 def test_arrows_go_through_the_tabs_and_the_tree_s_buttons(newcomer):

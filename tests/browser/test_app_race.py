@@ -67,6 +67,14 @@ def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer):
     assert newcomer.run("cursor") == 3 and not newcomer.run("player.playing")
 
 
+def test_a_stage_that_is_paused_during_the_race_stays_paused(newcomer):
+    """As sharing its step pauses it, which would otherwise name another step than it shows."""
+    newcomer.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    newcomer.run("player.pause()")
+    newcomer.until(f"{RACE}.hasAttribute('data-over')")
+    assert newcomer.run("cursor") == 0 and not newcomer.run("player.playing")
+
+
 def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer):
     newcomer.tab("Compare")
     race(newcomer).get_by_role("button", name="Show the race").click()
