@@ -113,8 +113,7 @@ def _rows(guess: Guess) -> list[SuffixRow]:
     A row has the most frequent continuations, their counts, and the number of continuations left out.
     """
     rows: list[SuffixRow] = []
-    inner = sorted({0, *guess.parents}) if guess.tokens else []
-    for node in inner:
+    for node in sorted({0, *guess.parents}) if guess.tokens else ():
         following = list(guess.positions[node].following())
         count = guess.positions[node].branch.count
         # Along an edge there is one continuation, so only the match and forks get a row.

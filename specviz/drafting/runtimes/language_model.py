@@ -311,11 +311,10 @@ class LanguageModelDrafter(NullDrafter):
         self._open = open_model
         self._context_length = context_length
         self._model: ChainModel | None = None
-        self._fed: list[int] = []
-        self._agreed = 0
-        self._chain: Chain | None = None
+        self._fed: list[int]
+        self._chain: Chain | None
         """Levels of the round's chain, while the tokens are not on the host yet."""
-        self._counted = 0
+        self._counted: int
         """Number of levels of the current chain that :meth:`calls` has counted."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:

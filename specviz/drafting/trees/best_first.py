@@ -135,8 +135,7 @@ class BestFirst:
         tree = DraftTree.of([context.ids[-1], *tokens[:size]], parents, context.device)
         pruned = [(path.parent, tokens[node], shares[node]) for node, path in enumerate(left, start=size)]
         notes = context.notes(lambda: [self._note(depths, reach, left, len(paths))] if depths else [])
-        confidence = [None, *shares[:size]]
-        return Draft(tree, confidence=confidence, calls=self.drafter.calls(), pruned=pruned, notes=notes)
+        return Draft(tree, confidence=[None, *shares[:size]], calls=self.drafter.calls(), pruned=pruned, notes=notes)
 
     def _search(self, logits: Tensor, temperature: float) -> tuple[list[Depth], list[Path]]:
         """Return each depth's top tokens, and the best paths, more than the tree keeps."""

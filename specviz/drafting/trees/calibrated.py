@@ -64,10 +64,9 @@ def load_all(path: Path) -> dict[int, CalibratedTree]:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_File)
-        rows_by_order = {0: found.paths, **found.known}
         return {
             key: CalibratedTree(tuple(path for path, _ in rows), tuple(p for _, p in rows), found.source)
-            for key, rows in rows_by_order.items()
+            for key, rows in {0: found.paths, **found.known}.items()
         }
     except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} is not a calibrated tree ({error}); create it with: python -m specviz calibrate.") from error
@@ -80,5 +79,4 @@ def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = 
     before children.
     """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
-    probability = tuple(reached[path] / max(1, rounds) for path in ordered)
-    return CalibratedTree(tuple(ordered), probability, source)
+    return CalibratedTree(tuple(ordered), tuple(reached[path] / max(1, rounds) for path in ordered), source)

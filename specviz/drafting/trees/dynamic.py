@@ -283,11 +283,11 @@ class Dynamic:
             row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
             placed({place[node]: row_of[node] for node in (0, *kept_nodes) if node in row_of})
         tokens, parents = candidates.tokens, [place.get(parent, -1) for parent in candidates.parents]
-        shares: list[float | None] = [None, *candidates.probabilities[1:]]
+        confidence = [None, *(candidates.probabilities[node] for node in kept_nodes)]
         kept = (0, *kept_nodes)
         tree = DraftTree.of([tokens[node] for node in kept], [parents[node] for node in kept], context.device)
         pruned = [(parents[node], tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
-        return Draft(tree, confidence=[shares[node] for node in kept], calls=calls, pruned=pruned, notes=notes)
+        return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)
 
     @torch.inference_mode()
     def _grow(self, drafter: LevelDrafter, context: Context, limit: int) -> tuple[_Candidates, bool]:

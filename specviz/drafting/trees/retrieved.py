@@ -38,7 +38,7 @@ class Retrieved:
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
             # The last token that the round may add is the bonus token.
-            if above not in place or depth[place[above]] + 1 > context.max_depth - 1:
+            if above not in place or depth[place[above]] + 1 >= context.max_depth:
                 continue
             place[node] = len(tokens)
             tokens.append(token)

@@ -72,7 +72,6 @@ def choosing(resources: TextResources, chooser: Chooser, gamma: int, loss: str =
     """Compose all arms with a ``chooser`` that selects an arm in every round."""
     from specviz.methods.hedgespec.selection import Arm, DrafterSelector, JudgedCopy, JudgedModel
 
-    models: dict[str, parts.DraftModel] = {}
     if resources.uses_shipped_weights:
         shipped, length, draft_name = resources.drafter_weights("arms"), resources.target.context_length, "arms"
         models = {name: parts.DraftModel(name, length, partial(parts.SmallModel, shipped[name])) for name in DOMAINS}

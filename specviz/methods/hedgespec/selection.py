@@ -10,6 +10,7 @@ along a text sampled from the target. The paper has g in place of a, which is bi
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -221,11 +222,11 @@ class DrafterSelector:
 
     def draft(self, context: Context) -> Draft:
         probabilities = self.chooser.probabilities()
-        coin, cumulative = context.noise.uniform(EXTRA, context.round), accumulate(probabilities)
+        coin = context.noise.uniform(EXTRA, context.round)
         last = max(
             arm for arm, probability in enumerate(probabilities) if probability > 0
         )  # in case rounding leaves the sum below the coin
-        self._playing = next((arm for arm, total in enumerate(cumulative) if coin < total), last)
+        self._playing = min(last, bisect([*accumulate(probabilities)], coin))
         arm = self.arms[self._playing]
         draft = arm.builder.build(arm.drafter, context)
         # The evaluation of the previous round helped choose this round's arm, so its calls count here.

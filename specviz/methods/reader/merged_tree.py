@@ -172,8 +172,8 @@ class Merged:
             merging.draft(drafted)
             calls = drafted.calls
         merging.weigh(self.estimates)
-        leaves = [node for node in merging.ranked() if not merging.below[node] and merging.leaves[node].value >= FAINT]
-        for node in [0, *leaves[: self.deepened]]:
+        ends = [node for node in merging.ranked() if not merging.below[node] and merging.leaves[node].value >= FAINT]
+        for node in [0, *ends[: self.deepened]]:
             for held in self.memories.guesses(merging.path(node)):
                 merging.graft(node, held)
         merging.weigh(self.estimates)
@@ -183,24 +183,17 @@ class Merged:
             size = size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)
         kept_nodes = ranked[:size]
         self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
-        return self._make_draft(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
-
-    def _make_draft(
-        self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
-    ) -> Draft:
-        """Return the draft. If notes are recorded, it also lists the best ``pruned_nodes``, outside its tree."""
-        nodes, place = [0], {0: 0}
-        for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
-            place[node] = len(nodes)
-            nodes.append(node)
+        # If notes are recorded, the best pruned nodes are listed too, outside the tree.
+        nodes = [0, *(ranked[: len(kept_nodes) + MAX_PRUNED] if context.record_notes else kept_nodes)]
+        place = {node: number for number, node in enumerate(nodes)}
         leaves = [merging.leaves[node] for node in nodes]
         parents = [place.get(leaf.parent, -1) for leaf in leaves]
-        size = 1 + len(kept_nodes)
-        tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
-        pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
-        confidence = [None, *(leaf.probability for leaf in leaves[1:size])]
-        notes = context.notes(lambda: [self._note(merging, leaves, size, place)])
-        return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
+        kept = 1 + len(kept_nodes)
+        tree = DraftTree.of([leaf.token for leaf in leaves[:kept]], parents[:kept], context.device)
+        pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[kept:], leaves[kept:], strict=True)]
+        confidence = [None, *(leaf.probability for leaf in leaves[1:kept])]
+        notes = context.notes(lambda: [self._note(merging, leaves, kept, place)])
+        return Draft(tree, confidence=confidence, calls=calls or int(kept > 1), pruned=pruned, notes=notes)
 
     def _note(self, merging: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:
         return MergedTreeNote(

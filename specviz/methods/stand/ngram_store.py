@@ -129,20 +129,19 @@ class NgramDrafter(NullDrafter):
         return 1
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        rows = [self._ngram_row(pick) for pick in picks]
+        rows = [
+            NgramRow(
+                node=pick.node,
+                order=self._orders[pick.node],
+                tokens=[] if (ids := pick.proposal.ids) is None else ids.tolist(),
+                probability=pick.proposal.probability.tolist(),
+                perturbed=[] if pick.perturbed is None else pick.perturbed.clamp(-1e3, 1e3).tolist(),
+                order_taken=pick.order.tolist(),
+                picked=pick.picked,
+            )
+            for pick in picks
+        ]
         return (NgramRowsNote(rows, len(self.store.entries)).to_note(),)
-
-    def _ngram_row(self, pick: Pick) -> NgramRow:
-        ids = pick.proposal.ids
-        return NgramRow(
-            node=pick.node,
-            order=self._orders[pick.node],
-            tokens=[] if ids is None else ids.tolist(),
-            probability=pick.proposal.probability.tolist(),
-            perturbed=[] if pick.perturbed is None else pick.perturbed.clamp(-1e3, 1e3).tolist(),
-            order_taken=pick.order.tolist(),
-            picked=pick.picked,
-        )
 
     def observe(self, finished: Round) -> None:
         visited = finished.verdict.visited[: len(finished.emitted)]
