@@ -29,7 +29,14 @@ def decode(run: Any, cancel: Stop, progress: Callable[[str, float | None], None]
     enough time for all, else "".
     """
     count, complete = run.request.parameters.earlier_trajectories, 0
-    together = isinstance(run.target, TextTarget) and run.resources.picture is None and len(run.prompt_ids) <= LONGEST_PROMPT
+    target = run.target
+    together = (
+        isinstance(target, TextTarget)
+        and run.resources.picture is None
+        and len(run.prompt_ids) <= LONGEST_PROMPT
+        and not target.spread
+        and not 0 < target.boundary < len(run.prompt_ids) + run.budget
+    )
     rows = MOST_ROWS if together else 1
     for first in range(1, count + 1, rows):
         numbers = range(first, min(first + rows, count + 1))
