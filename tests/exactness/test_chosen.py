@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from specviz.acceptance.exact import Rejection
+from specviz.drafting.networks.small_lm import SmallRuntime
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
+from specviz.engine.clock import Untimed
 from specviz.engine.interfaces import Composition, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
@@ -169,3 +171,21 @@ def test_a_bandit_hears_of_the_arm_that_drafted_alone():
     chooser = made.controller.chooser
     assert sum(chooser.rounds) == pytest.approx(len(run.steps))
     assert not made.controller.queue.waiting, "nobody is judged in hindsight where nobody asks"
+
+
+@pytest.mark.parametrize("name", ["bandit_ucb", "bandit_exp3", "not_a_bandit"])
+def test_arms_read_as_much_on_the_clock_whatever_is_recorded(name, monkeypatch):
+    target, read, off_clock = tiny_target(), [0], []
+    outputs, enter, leave = SmallRuntime.outputs, Untimed.__enter__, Untimed.__exit__
+
+    def counted(runtime, rows, cache):
+        read[-1] += 0 if off_clock else len(rows.pairs)
+        return outputs(runtime, rows, cache)
+
+    monkeypatch.setattr(SmallRuntime, "outputs", counted)
+    monkeypatch.setattr(Untimed, "__enter__", lambda one: off_clock.append(one) or enter(one))
+    monkeypatch.setattr(Untimed, "__exit__", lambda one, *problem: off_clock.pop() and leave(one, *problem))
+    for level in ("off", "tree"):
+        read.append(0)
+        decode(target, compose(name, {"gamma": 4}, target, GREEDY, {}), PROMPT, 60, GREEDY, 7, level)
+    assert read[1] == read[2] > 60

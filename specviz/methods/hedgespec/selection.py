@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from typing import Any, Protocol, cast
@@ -115,9 +116,9 @@ class JudgedModel(LanguageModelDrafter):
     @torch.inference_mode()
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         first, text = len(context.ids), [*context.ids, *emitted[:-1]]
-        asked, calls = None, 0
+        asked = None
         if len(text) < self._context_length:
-            rows, calls = self._along(text, first - 1)
+            rows = self._along(text, first - 1)
             if distributions is None:  # the host compares the most likely tokens
                 best, support = rows.argmax(-1), self.support
                 asked = (best if support is None else support[best]).double()
@@ -131,20 +132,13 @@ class JudgedModel(LanguageModelDrafter):
                 shares = list(zip(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], strict=True))
             return lambda start, place: shares[place - first] if shares else NOTHING
 
-        return Hindsight(asked, judged, calls)
+        return Hindsight(asked, judged, int(asked is not None))
 
-    def _along(self, text: list[int], start: int) -> tuple[Tensor, int]:
-        """Append ``text`` to the cache; return the logits [token, support] after each token from ``start`` on, and the number of
-        forwards."""
-        model, drafting = cast("TaughtModel", self._model), self._calls
-        if len(self._fed) < start:  # some rounds were not evaluated
-            self._feed(text[:start])
-        if len(self._fed) + self._unseen > start:
-            model.rewind(start)
-        rows = model.extend_all(text[start:])
-        self._fed, self._agreed, self._chain, self._counted = text, len(text), None, 0
-        calls, self._calls = 1 + self._calls - drafting, drafting
-        return rows, calls
+    def _along(self, text: list[int], start: int) -> Tensor:
+        """Make the cache match ``text``; return the logits [token, support] after each token from ``start`` on."""
+        same = self._rewind(text[: start + 1])
+        self._fed, self._agreed = text, len(text)
+        return cast("TaughtModel", self._model).extend_all(text[same:])[start - same :]
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor) -> Tensor:
         """Return g and a at each token, float64 [2, emitted]."""
@@ -210,6 +204,9 @@ class DrafterSelector:
     def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:
         self.arms, self.chooser, self.ahead = arms, chooser, ahead
         self.queue = DelayQueue(ahead, loss)
+        self._drafters = [arm.drafter for arm in arms]
+        self._copies = [] if chooser.full_information else list(map(copy, self._drafters))
+        """Drafters that a bandit evaluates for its note: an evaluated arm would catch up with the text outside the timed part."""
         self._playing = 0
         self._hindsight_calls = 0
         self._open_note: tuple[DrafterSelectionNote, Note] | None = None
@@ -217,8 +214,12 @@ class DrafterSelector:
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.queue.clear()
         self._hindsight_calls = 0
-        for arm in self.arms:
-            arm.drafter.begin(context, prefill)
+        for drafter in self._drafters:
+            drafter.begin(context, prefill)
+        if context.record_notes:
+            with context.untimed:
+                for drafter in self._copies:
+                    drafter.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
         probabilities = self.chooser.probabilities()
@@ -256,7 +257,8 @@ class DrafterSelector:
         if informed or context.record_notes:
             with nullcontext() if informed else context.untimed:
                 distributions = self._distributions(finished)
-                hindsights = [arm.drafter.hindsight(context, emitted, distributions) for arm in self.arms]
+                judges = self._copies or self._drafters
+                hindsights = [drafter.hindsight(context, emitted, distributions) for drafter in judges]
                 asked = [one.asked.flatten() for one in hindsights if one.asked is not None]
                 numbers = iter(torch.cat(asked).tolist() if asked else ())
                 for one in hindsights:
@@ -267,8 +269,8 @@ class DrafterSelector:
             self._hindsight_calls = sum(one.calls for one in hindsights) if informed else 0
         for losses in settled:
             self.chooser.learn(losses)
-        for arm in self.arms:
-            arm.drafter.observe(finished)
+        for drafter in self._drafters:
+            drafter.observe(finished)
         if context.record_notes:
             with context.untimed:
                 self._complete_note(finished, judged, len(settled))
@@ -299,5 +301,5 @@ class DrafterSelector:
         cast("dict[str, Any]", note.data).update(complete.to_note().data)
 
     def close(self) -> None:
-        for arm in self.arms:
-            arm.drafter.close()
+        for drafter in (*self._drafters, *self._copies):
+            drafter.close()
