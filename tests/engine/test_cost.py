@@ -6,7 +6,7 @@ import pytest
 
 from specviz.engine.cost import CURVE_TOLERANCE, SIZES, TIMED, PassTimes, RunCosts
 from tests.support.tiny.text import composed, decode, tiny_target
-from tests.support.worlds.text import GREEDY, PROMPT, resources
+from tests.support.worlds.text import GREEDY, PROMPT, compose, resources
 
 
 def usual(rows):
@@ -134,3 +134,14 @@ def test_every_step_of_a_run_teaches_and_none_sizes_itself(method):
     assert times._forwards.keys() == (set() if method == "autoregressive" else {f"{method} 6"})
     if method != "autoregressive":
         assert seen[-1] == len(told) - 1, "the last tree was sized by all steps but its own"
+
+
+def test_a_draft_that_was_looked_up_says_nothing_of_a_forward(monkeypatch):
+    times, target, told = timed(), tiny_target(), []
+    costs = RunCosts(lambda timed: times, "howl")
+    costs.forward(6)
+    monkeypatch.setattr(times, "learn_forward", lambda *asked: told.append(asked))
+    made = compose("howl", {"depth": 3, "nodes": 12}, target, GREEDY)
+    steps = decode(target, replace(made, learn=costs.learn), [5, 9, 2, 31, 17] * 6, 40).steps
+    halves = [step.notes[0].data["half"] for step in steps]
+    assert len(told) == halves.count("tree") < len(halves)

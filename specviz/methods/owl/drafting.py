@@ -225,7 +225,8 @@ class HybridController:
     def draft(self, context: Context) -> Draft:
         threshold, score, self._remembered = self.threshold, None, False
         if self.memory is not None:
-            offer = self._memory_draft = Retrieved().build(self.memory, context)
+            # A look-up is no forward: its time must not enter the cost of the network's forwards.
+            offer = self._memory_draft = replace(Retrieved().build(self.memory, context), calls=0)
             self._remembered = len(offer.tree) > 1
             if threshold is None:
                 # Near the end of a run only a part of a draft fits, so the score is recomputed.
