@@ -146,7 +146,12 @@ class Parameters:
         "Log probability of the beam below which the tree stops growing. Calibrated: the fastest on this machine, for the "
         "included EAGLE-3 heads; other heads use -0.3. Paper: -0.3. Own: log_mass below.",
     )
-    log_mass: float = number(-1.5, -12.0, 0.0, "Your own threshold; -0.3 corresponds to 74 % of the probability.", step=0.05)
+    log_mass: float = number(
+        -1.5, -12.0, 0.0,
+        "Your own threshold; -0.3 corresponds to 74 % of the probability. The drafter's probabilities are those at the run's "
+        "temperature, but at least at 0.8, as for the calibrated threshold.",
+        step=0.05,
+    )  # fmt: skip
     levels: str = choice(
         "matching",
         ("matching", "every", "published"),
@@ -166,7 +171,8 @@ def compose(parameters: Parameters, resources: MethodResources) -> parts.Composi
     costs = tree_costs(resources, network, parameters.width) if needed else None
     size = parameters.nodes if costs is None else parameters.nodes or costs
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
-    # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones.
+    # A threshold only suits the probabilities of its calibration, so the paper's is tested on unsharpened ones. Calibrations are
+    # recorded with the threshold own.
     temperature_floor = 0.0 if warnings or parameters.threshold == "paper" else parts.MIN_CONFIDENCE_TEMPERATURE
     builder = parts.Dynamic(parameters.depth, parameters.width, size, stop, temperature_floor)
     return parts.single_drafter(
