@@ -127,6 +127,16 @@ def test_one_layer_a_group_is_speculative_sampling():
         assert [node.q for node in one.nodes[1:]] == pytest.approx([node.q for node in other.nodes[1:]], abs=1e-9)
 
 
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_a_round_without_a_draft_has_no_note_on_one(calibrated):
+    target = tiny_target(context=len(PROMPT) + 9)
+    run = decode(target, composed({"group": 2, "gamma": 2, "calibrated": calibrated}, target, GREEDY), PROMPT, 9, GREEDY)
+    drafted = [step.verified > 0 for step in run.steps]
+    assert drafted == [bool(step.notes) for step in run.steps] and {*drafted} == {True, False}
+    full = tiny_target(context=len(PROMPT) + 1)
+    assert not decode(full, composed({"calibrated": calibrated}, full, GREEDY), PROMPT, 1, GREEDY).steps[0].notes
+
+
 class _Watched(GroupedDrafter):
     """Compares the cache with a fresh exact one after each round's first pass, and every distribution with a fresh fuzzy one."""
 

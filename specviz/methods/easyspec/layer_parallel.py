@@ -99,6 +99,8 @@ class GroupedDrafter(LanguageModelDrafter):
         return model.chain(text[exact:], deepest)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        if not picks:  # the model did not run, so its last repair is that of an earlier round
+            return ()
         spans = self._grouped.spans
         if self._before is not None and self._model is not None:
             exact, same, before = self._before
