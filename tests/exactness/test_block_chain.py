@@ -94,6 +94,14 @@ def test_a_cut_slot_is_drafted_in_one_pass_and_never_verified(method):
         assert any(node.status == "pruned" for step in run.steps for node in step.nodes)
 
 
+@pytest.mark.parametrize("method", ["dflash", "dspark"])
+def test_a_round_without_room_shows_no_block(method):
+    target = tiny_target(context=len(PROMPT) + 9)
+    for budget, prompt in ((9, PROMPT), (1, [*PROMPT, *PROMPT[:8]])):
+        *_, last = decode(target, compose(method, {}, target, WARM), prompt, budget, WARM, 5).steps
+        assert (last.verified, last.draft_calls, last.notes) == (0, 0, ())
+
+
 def test_rates_without_a_head_are_those_of_the_run():
     target = tiny_target()
     made = compose("dflash", {"nodes": 4}, target, GREEDY)

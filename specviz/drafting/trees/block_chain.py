@@ -50,6 +50,8 @@ class BlockChain:
     def draft(self, context: Context) -> Draft:
         whole = self._whole.build(self.drafter, context)
         tokens, drafted = whole.tree.host_tokens, len(whole.tree) - 1
+        if not drafted:  # the drafter's outputs are those of an earlier round
+            return whole
         rates = list(self.drafter.confidence()) or self.rates()[:drafted]
         size = self.size(rates)
         cut = [(node - 1, tokens[node], whole.confidence[node]) for node in range(size + 1, drafted + 1)]
@@ -89,8 +91,7 @@ class BlockChain:
     def _notes(self, context: Context, rates: Sequence[float], drafted: int) -> list[Note]:
         """Return a note with each slot's top tokens, by marginal or conditional probability, and predicted acceptance rate."""
         levels = self.drafter.last
-        if levels is None:
-            return []
+        assert levels is not None
         marginal = context.warp.log_probabilities(levels.logits).exp()
         given = context.warp.log_probabilities(torch.cat(levels.conditional)).exp() if self.drafter.network.corrects else None
         best = (
