@@ -180,7 +180,7 @@ class Merged:
         ranked = merging.ranked()
         size = self.size
         if not isinstance(size, int):
-            size = size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)
+            size = size([merging.leaves[node].value for node in ranked[:LARGEST]], calls or 1)  # look-ups count as one call
         kept_nodes = ranked[:size]
         self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
         # If notes are recorded, the best pruned nodes are listed too, outside the tree.

@@ -172,6 +172,11 @@ def test_as_many_nodes_as_pay_and_none_where_none_does():
     sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
     cheap = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 11.0)))
     assert len(Merged(None, sure, Estimates(), size=cheap).draft(context([9, 0])).tree) > 15
+    paid = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 40.0)), forward=5.0)
+    free = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 40.0)), forward=0.0)
+    unsure = Memories({(): [Held(list(range(20)), list(range(20)), 1)]})
+    sizes = [len(Merged(None, unsure, Estimates(), size=policy).draft(context([9, 0])).tree) for policy in (paid, free)]
+    assert sizes[0] > sizes[1], "a round that starts with a dear look-up has to bring more"
     dear = SpeedupPolicy.on(CostCurve((1, 30), (10.0, 600.0)))
     draft = Merged(None, sure, Estimates(), size=dear).draft(context([9, 0]))
     assert (len(draft.tree), draft.calls) == (1, 0)
