@@ -11,7 +11,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.stree.drafter import TreeModelDrafter
-from specviz.targets.hybrid import HybridTarget
+from specviz.targets.hybrid import HybridSession, HybridTarget
 from tests.support import rounds
 from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import tiny_target
@@ -69,6 +69,18 @@ def test_a_chain_drafted_by_the_same_model_runs_too():
     kept = run({"gamma": 4}, pair, GREEDY, 120, "speculative_sampling")
     assert tuple(kept.ids) == alone("pure", torch.float64, "greedy")[:120]
     assert any(len(step.path) == 4 for step in kept.steps)
+
+
+@pytest.mark.parametrize(("context", "read"), [(len(PROMPT) - 1, []), (len(PROMPT), [len(PROMPT) - 1])])
+def test_a_prompt_beyond_the_drafter_s_context_is_not_read(context, read, monkeypatch):
+    found, draft = models("hybrid")[0], models("hybrid", context=context)[1]
+    told, prefill = [], HybridSession.prefill
+    monkeypatch.setattr(
+        HybridSession, "prefill", lambda one, ids: told.extend([len(ids)] * (one.target is draft)) or prefill(one, ids)
+    )
+    kept = run(BEAM, (found, draft), GREEDY, 10)
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:10] and told == read
+    assert [step.verified > 0 for step in kept.steps] == [bool(read), *[False] * (len(kept.steps) - 1)]
 
 
 def test_what_cannot_run_says_why():

@@ -83,7 +83,7 @@ class TreeModelDrafter(NullDrafter):
         if session.graph is not None:
             self._levels = acquire(session.graph.pooled.cache, 0, lambda *_: TreeLevels(self._model.device))
         self._levels.session, self._levels.vocab, self._levels.trail = session, self._vocab, []
-        if len(context.ids) > 1:
+        if 1 < len(context.ids) <= self._model.context_length:  # a longer prompt leaves no room for a draft
             session.prefill(context.ids[:-1])
         self._levels.calls = 0  # the prompt counts as prefill
 
