@@ -131,17 +131,14 @@ def _papers() -> dict[str, str]:
 
 
 def _measured() -> str:
-    """Return the source of ``play/measured.js``: a style sheet, and the measured pass times of a large model."""
-    found = json.loads((ASSETS / "results.json").read_text(encoding="utf-8"))
-    table = found["tables"]["gpu_layers"]
-    widths = [1, 8, 64]
-    passes = {
-        "rows": widths,
-        "milliseconds": [table["rows"][f"large_{rows}"][1] for rows in widths],
-        "machine": found["machines"][table["machine"]],
-        "date": table["date"],
-    }
-    return _constants({"CSS": _sheets(STYLES["play"]), "PASSES": passes})
+    """Return the source of ``play/measured.js``: a style sheet, and measured pass times on a CPU and on a GPU."""
+    found, curves = json.loads((ASSETS / "results.json").read_text(encoding="utf-8")), dict[str, Any]()
+    for name, title, prefix in (("CORES", "passes", "rows_"), ("PASSES", "gpu_layers", "large_")):
+        table = found["tables"][title]
+        times = {int(key.removeprefix(prefix)): row[1] for key, row in table["rows"].items() if key.startswith(prefix)}
+        about = {"machine": found["machines"][table["machine"]], "date": table["date"]}
+        curves[name] = {"rows": list(times), "milliseconds": list(times.values()), **about}
+    return _constants({"CSS": _sheets(STYLES["play"]), **curves})
 
 
 def _recorded() -> str:

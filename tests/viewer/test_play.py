@@ -1,5 +1,6 @@
 """The Play tab's arithmetic against the engine's own: accept rules, enumerated distributions, costs and speed-ups."""
 
+import json
 import re
 
 import numpy
@@ -11,8 +12,7 @@ from specviz.acceptance.relaxed import Limit, Relaxed, nearest_codes, region
 from specviz.acceptance.residual import remaining
 from specviz.acceptance.tree_probabilities import NodeTable
 from specviz.drafting.trees.dynamic import SpeedupPolicy
-from specviz.engine import cost
-from specviz.engine.cost import CostCurve, PassTimes, best_size
+from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
@@ -178,10 +178,18 @@ def test_a_pass_costs_what_the_engine_says(node):
     assert node(BILL + "return given[1].map((rows) => bill.passCost(given[0], rows));", [SETTING["curve"], rows]) == (
         pytest.approx([curve.at(one) / 2 for one in rows])
     )
-    assumed = node('return modules["play/machines"].MACHINES[0].curve;')
-    prior = PassTimes().curve
-    assert tuple(assumed["rows"]) == cost.SIZES
-    assert assumed["cost"] == pytest.approx([one / prior.milliseconds[0] for one in prior.milliseconds])
+
+
+def test_the_first_curve_was_measured(node):
+    """On two cores; the page replaces it with what its own machine has measured."""
+    first = node('return modules["play/machines"].MACHINES[0];')
+    rows = json.loads((ASSETS / "results.json").read_text("utf-8"))["tables"]["passes"]["rows"].values()
+    times = [time for _, time in rows]
+    assert first["curve"]["rows"] == [int(width) for width, _ in rows] and first["curve"]["cost"] == sorted(
+        first["curve"]["cost"]
+    )
+    assert first["curve"]["cost"] == pytest.approx([time / times[0] for time in times])
+    assert "measured 2026" in first["source"] and first["upto"] == 64
 
 
 @pytest.mark.parametrize("forward", [0.0, 0.07, 0.3])

@@ -1,12 +1,14 @@
 // @ts-check
 // What a pass costs by its rows, and settings to begin with. Measured curves come with their source; nothing is guessed silently.
-import { PASSES } from "./measured.js";
+import { CORES, PASSES } from "./measured.js";
 
 /** @typedef {{ name: string, words: string, source: string, curve: import("./bill.js").Curve, upto: number }} Machine `upto` is the last measured width. */
 
-/** The engine's curve until it has timed a pass: 1 + rows / 32, as in engine/cost.py. */
-const assumed = (rows) => (1 + rows / 32) / (1 + 1 / 32);
-const WIDTHS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/** @param {string} name @param {string} words @param {typeof PASSES} passes @returns {Machine} */
+const timed = (name, words, { rows, milliseconds, date, machine }) => ({
+  name, words, curve: { rows, cost: milliseconds.map((one) => one / milliseconds[0]) }, upto: rows[rows.length - 1],
+  source: `measured ${date}: ${milliseconds.map((one) => Number(one.toPrecision(3))).join(", ")} ms for ${rows.join(", ")} rows; ${machine}`,
+});
 
 /**
  * A roofline: reading 16-bit weights takes as long as computing with them for FLOP/s ÷ bytes per second rows.
@@ -26,14 +28,8 @@ function published(name, words, flops, bandwidth) {
 
 /** @type {Machine[]} */
 export const MACHINES = [
-  {
-    name: "cores", words: "Two cores, not timed yet", curve: { rows: WIDTHS, cost: WIDTHS.map(assumed) }, upto: 256,
-    source: "assumed by specviz for a processor before it times a pass: 1 + rows / 32",
-  },
-  {
-    name: "gpu", words: "H200, 1.24 billion weights", curve: { rows: PASSES.rows, cost: PASSES.milliseconds.map((one) => one / PASSES.milliseconds[0]) }, upto: 64,
-    source: `measured ${PASSES.date}: ${PASSES.milliseconds.join(", ")} ms for ${PASSES.rows.join(", ")} rows; ${PASSES.machine}`,
-  },
+  timed("cores", "Two cores, 135 million weights", CORES),
+  timed("gpu", "H200, 1.24 billion weights", PASSES),
   {
     name: "card", words: "RTX 3090, 27 billion weights", curve: { rows: [1, 8], cost: [1, 1 + 7 * 0.27] }, upto: 8,
     source: "published for llama.cpp: each further row costs 0.25 to 0.29 of a step (thc1006/qwen3.8-speculative-decoding-rtx3090)",
@@ -57,9 +53,8 @@ export function measuredHere(found) {
   if (!found) return;
   const { model, dtype, device, threads, rows, milliseconds, at } = found;
   const on = [device, threads && `threads: ${threads}`, model, dtype.replace("torch.", "")].filter(Boolean).join(", ");
-  const times = milliseconds.map((one) => Number(one.toPrecision(3)));
-  const source = `measured by runs here, last on ${new Date(at * 1000).toLocaleDateString()}: ${times.join(", ")} ms for ${rows.join(", ")} rows; ${on}`;
-  HERE.push({ name: "here", words: "This machine, measured", source, curve: { rows, cost: milliseconds.map((one) => one / milliseconds[0]) }, upto: rows[rows.length - 1] });
+  const date = `by runs here, last on ${new Date(at * 1000).toLocaleDateString()}`;
+  HERE.push(timed("here", "This machine, measured", { rows, milliseconds, date, machine: on }));
 }
 
 /** @param {number} first @param {number} decay */
