@@ -159,9 +159,9 @@ def test_the_laboratory_moves_its_optimum_and_has_the_page_s_own_run(playing):
     page = playing.page
     playing.button("What it costs").click()
     best = page.locator(".svp-best-label").first
-    expect(best).to_contain_text("at γ = 4")
+    expect(best).to_contain_text("at γ = 5")
     page.get_by_role("slider", name="Drafting, per level").fill("0.4")
-    expect(best).to_contain_text("at γ = 2")
+    expect(best).to_contain_text("at γ = 1")
     cursor = handle(playing, "Draft length γ")
     cursor.focus()
     page.keyboard.press("End")

@@ -105,8 +105,8 @@ def test_whoever_wants_less_motion_sees_how_it_ended(browser, url):
 
 
 def test_on_a_phone_the_lanes_leave_room_for_the_tree_and_buttons_fit_a_finger(browser, url):
-    with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True)) as phone:
-        race(phone).get_by_role("button", name="Hide this offer").tap()
+    with closing(AppPage(browser, url, new=True, viewport=stage_page.PHONE, has_touch=True)) as phone:
+        race(phone).get_by_role("button", name="Run your own").tap()
         expect(race(phone).locator(".sv-race-verdict")).to_be_visible()
         expect(lanes(phone).locator("visible=true")).to_have_count(0)
         race(phone).get_by_role("button", name="Show the race").tap()

@@ -43,13 +43,18 @@ def reader(browser, url):
 
 
 def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_its_tab(browser, url):
-    with closing(AppPage(browser, url)) as page:
+    with closing(AppPage(browser, url, new=True)) as page:
         offer = page.page.locator(".sp-offer").first
         expect(offer).to_be_visible()
         expect(page.page.locator("#sp-stage .sv-play")).to_be_visible()
         assert page.page.evaluate(SCRIPTS) == 1, "its script is fetched when it is opened"
-        page.button("Hide this offer").click()
+        controls = page.page.locator("#sp-method, #sp-run-live")
+        for control in controls.all():
+            expect(control).to_be_hidden()
+        page.button("Run your own").click()
         expect(offer).to_be_hidden()
+        for control in controls.all():
+            expect(control).to_be_visible()
         expect(page.page.get_by_role("tab", name="Text", exact=True)).to_be_focused()
         page.page.goto(url)
         page.until(f"{page.stage()}.trace.steps.length > 0")
@@ -61,13 +66,13 @@ def test_a_first_visitor_is_offered_the_story_and_a_returning_one_finds_it_in_it
 
 
 def test_the_offer_opens_the_story_and_a_link_brings_no_offer(browser, url):
-    with closing(AppPage(browser, url)) as page:
+    with closing(AppPage(browser, url, new=True)) as page:
         page.page.get_by_role("link", name="The story in five minutes").click()
         at_chapter(page, 1)
         page.tab("Text")
         expect(page.page.locator(".sp-offer").first).to_be_hidden()
         page.until("!location.search.includes('story')")
-    with closing(AppPage(browser, url, "?trace=eagle2")) as linked:
+    with closing(AppPage(browser, url, "?trace=eagle2", new=True)) as linked:
         expect(linked.page.locator(".sp-offer").first).to_be_hidden()
 
 

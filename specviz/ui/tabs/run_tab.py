@@ -36,7 +36,8 @@ IDEA = (
 
 OFFER = (
     '<span class="sp-offer"><b>New here?</b><span>See how a pass writes several tokens.</span>'
-    '<a href="?tab=story">The story in five minutes</a><button type="button" aria-label="Hide this offer">✕</button></span> '
+    '<a href="?tab=story">The story in five minutes</a>'
+    '<button type="button" aria-label="Run your own"><span>Run your own</span><i>✕</i></button></span> '
 )
 
 

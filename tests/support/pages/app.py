@@ -26,10 +26,12 @@ def served(shared: AppState) -> Iterator[str]:
 
 
 class AppPage(Visit):
-    """One visitor."""
+    """One visitor, who was here before or is ``new``."""
 
-    def __init__(self, opened: Browser, url: str, query: str = "", **context: Any) -> None:
+    def __init__(self, opened: Browser, url: str, query: str = "", new: bool = False, **context: Any) -> None:
         super().__init__(opened, **context)
+        if not new:
+            self.page.add_init_script("localStorage.setItem('specviz-visited', 'yes')")
         self.url, self.own = url, (url, "data:", "blob:")
         self.page.on("dialog", lambda one: self.errors.append(f"dialog {one.message}"))
         self.page.goto(url + query)
