@@ -82,7 +82,7 @@ def dynamic_tree(
     rows = 1 if resources.guidance is None else 2  # guidance adds an unconditional row per node
     if sampled and not resources.warp.greedy:
         nodes = size.nodes or tree_costs(resources, network, rows)
-        return parts.SampledDynamicTree(size.depth or default_depth, size.width, nodes)
+        return parts.SampledDynamicTree(size.depth or default_depth, size.width, nodes, network.config.certainty)
     if size.depth and size.nodes:
         return parts.Dynamic(size.depth, size.width, size.nodes)
     policy = tree_costs(resources, network, size.width * rows)

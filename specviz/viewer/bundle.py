@@ -132,13 +132,15 @@ def _papers() -> dict[str, str]:
 
 def _measured() -> str:
     """Return the source of ``play/measured.js``: a style sheet, and measured pass times on a CPU and on a GPU."""
-    found, curves = json.loads((ASSETS / "results.json").read_text(encoding="utf-8")), dict[str, Any]()
-    for name, title, prefix in (("CORES", "passes", "rows_"), ("PASSES", "gpu_layers", "large_")):
+    found = json.loads((ASSETS / "results.json").read_text(encoding="utf-8"))
+    curves: dict[str, Any] = {"CSS": _sheets(STYLES["play"])}
+    for name, title in (("CORES", "passes"), ("PASSES", "gpu_layers")):
         table = found["tables"][title]
-        times = {int(key.removeprefix(prefix)): row[1] for key, row in table["rows"].items() if key.startswith(prefix)}
+        times = [(int(key.partition("_")[2]), row[1]) for key, row in table["rows"].items() if "_" in key]
+        rows, milliseconds = zip(*times, strict=True)
         about = {"machine": found["machines"][table["machine"]], "date": table["date"]}
-        curves[name] = {"rows": list(times), "milliseconds": list(times.values()), **about}
-    return _constants({"CSS": _sheets(STYLES["play"]), **curves})
+        curves[name] = {"rows": rows, "milliseconds": milliseconds, **about}
+    return _constants(curves)
 
 
 def _recorded() -> str:

@@ -96,23 +96,18 @@ def parting(left: Trace, right: Trace) -> str:
 
 
 def headline(left: Trace, right: Trace) -> str:
-    """Return a summary of the comparison."""
-    taus, rates = [metrics.tau(trace.steps[1:]) for trace in (left, right)], [rate(trace) for trace in (left, right)]
-    names = [trace.run.title for trace in (left, right)]
-    if None in taus or None in rates:
-        return f"{names[0]} and {names[1]} on one prompt."
-    words = [
-        f"{name}: {tau:.2f} tokens per pass, {speed:.0f} per second" for name, tau, speed in zip(names, taus, rates, strict=True)
-    ]
-    return f"{words[0]}. {words[1]}."
+    """Return a summary of the comparison; a dash for what a run of one step leaves unknown."""
+    said = [f"{one.run.title}: {ROWS[TAU](one)} tokens per pass, {number(rate(one), 0)} per second" for one in (left, right)]
+    return f"{'. '.join(said)}."
 
 
+TAU = "tokens per pass, τ, after the first step"
 Rows = dict[str, Callable[[Trace], str]]
 """Function that returns a run's table cell, by row title."""
 ROWS: Rows = {
     "tokens": lambda trace: str(sum(len(step.emitted) for step in trace.steps)),
     "target passes": lambda trace: str(sum(step.passes for step in trace.steps)),
-    "tokens per pass, τ, after the first step": lambda trace: number(metrics.tau(trace.steps[1:])),
+    TAU: lambda trace: number(metrics.tau(trace.steps[1:])),
     "tokens per second after the first step": lambda trace: number(rate(trace), 1),
     "milliseconds per step, median": lambda trace: number(_median(trace), 1),
     "accepted at depth 1, 2, …, of those reached": lambda trace: (

@@ -38,7 +38,7 @@ from specviz.drafting.networks.decoder_layer import (
     plain,
     unit,
 )
-from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConfig, HeadConventions
+from specviz.drafting.networks.head_config import CERTAINTY, EACH, TOGETHER, HeadConfig, HeadConventions
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import Rotating, rates_of
 
@@ -67,11 +67,12 @@ class EagleConfig:
     """Rotary inverse frequencies [size / 2]; empty: computed from ``theta``."""
     steps: int = 0
     """Number of learned draft-step embeddings; 0 for none."""
+    certainty: float = CERTAINTY
+    """Mean probability of the head's top token in held-out answers, at temperature 1."""
 
     @property
     def sizes(self) -> HeadConfig:
         """The same sizes as those of a published head."""
-        how = HeadConventions(self.taps, head_norm=self.wide, theta=self.theta, rates=self.rates, eps=self.eps)
         return HeadConfig(
             vocab_size=self.vocab_size,
             hidden=self.hidden,
@@ -82,7 +83,8 @@ class EagleConfig:
             inner=self.inner,
             layers=1,
             wide=self.wide,
-            how=how,
+            how=HeadConventions(self.taps, head_norm=self.wide, theta=self.theta, rates=self.rates, eps=self.eps),
+            certainty=self.certainty,
             bias=self.bias,
         )
 

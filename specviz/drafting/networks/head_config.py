@@ -18,6 +18,8 @@ from specviz.drafting.networks.rotary import grid_rotary, halves, rates_of
 
 TOGETHER = "together"
 EACH = "each"
+CERTAINTY = 0.3
+"""Mean probability of the top token, if unmeasured."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class HeadConfig:
     layers: int
     wide: bool
     how: HeadConventions
+    certainty: float = CERTAINTY
     bias: bool = False
     """Whether the input projection has a bias."""
     attention_bias: bool = False

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.levels import LevelDrafter, Levels
+from specviz.drafting.networks.head_config import CERTAINTY
 from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupPolicy
 from specviz.drafting.trees.sampled import NodeNoise, TreeInProgress
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
@@ -36,8 +37,6 @@ from specviz.trace.notes.drafts import GrowthNote
 
 MOST = 64
 """Maximum number of nodes of a tree whose size is not given."""
-UNSEEN = 0.3
-"""Assumed probability of the top token where the drafter has not been run yet."""
 _FIRST, _LATER, _DECAY, _OWN = (0.26, 0.66), (0.09, 0.33), 0.62, (0.22, 0.72)
 
 
@@ -69,13 +68,14 @@ def first_acceptance(probability: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def expected_below(levels: int, width: int, most: int) -> tuple[list[float], list[int]]:
+def expected_below(levels: int, width: int, most: int, certainty: float) -> tuple[list[float], list[int]]:
     """Return the probabilities, best first, that a node and its expected descendants are reached, given that the node is reached.
 
-    Returns at most ``most`` values, the node itself first, and their depths below the node, at most ``levels``.
+    Returns at most ``most`` values, the node itself first, and their depths below the node, at most ``levels``. ``certainty``:
+    assumed probability of each descendant's top token.
     """
     decayed = torch.tensor(decay(width), dtype=torch.float64)
-    typical = expected_acceptance(decayed.new_tensor([UNSEEN]), decayed)[0].tolist()
+    typical = expected_acceptance(decayed.new_tensor([certainty]), decayed)[0].tolist()
     waiting = [(-1.0, 0)]
     values: list[float] = []
     depths: list[int] = []
@@ -147,10 +147,13 @@ class SampledDynamicTree:
     """Tree builder that samples up to ``width`` children per node without replacement, in up to ``depth`` levels.
 
     ``size``: total number of nodes without the root, or a policy that chooses the numbers of nodes and levels in each round.
+    ``certainty``: assumed probability of the top token where the drafter has not been run yet.
     """
 
-    def __init__(self, depth: int, width: int, size: int | SpeedupPolicy | CurrentCosts) -> None:
-        self.depth, self.width, self._size = depth, width, size
+    def __init__(
+        self, depth: int, width: int, size: int | SpeedupPolicy | CurrentCosts, certainty: float = CERTAINTY
+    ) -> None:  # fmt: skip
+        self.depth, self.width, self._size, self._certainty = depth, width, size, certainty
         self.places = size if isinstance(size, int) else MOST
         self._known: dict[Hashable, _Constants] = {}
         self._costs: tuple[SpeedupPolicy, Tensor] | None = None
@@ -193,7 +196,7 @@ class SampledDynamicTree:
 
     def _constants(self, deepest: int, device: torch.device) -> _Constants:
         if (deepest, device) not in self._known:
-            below = [expected_below(deepest - level, self.width, self.places) for level in range(1, 1 + deepest)]
+            below = [expected_below(left, self.width, self.places, self._certainty) for left in reversed(range(deepest))]
             self._known[deepest, device] = _Constants(
                 [(to_device(values, device, torch.float64), to_device(depths, device)) for values, depths in below],
                 to_device(decay(self.width), device, torch.float64),
@@ -327,7 +330,7 @@ def _hang(growing: TreeInProgress, drawn: Sequence[_Level], support: Tensor | No
             if count:
                 picked = int(count)
                 pick = Pick(int(node), Proposal(level.q[row], support), level.perturbed[row], level.order[row], picked)
-                tokens = [int(token) for token in listed[:picked]]
+                tokens = list(map(int, listed[:picked]))
                 growing.add(int(node), pick, tokens, listed[children : children + picked], greedy=False)
         beams.append(beam)
     beams.append([int(node) for node in unasked.tolist() if node])

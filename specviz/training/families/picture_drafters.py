@@ -300,12 +300,13 @@ def make(job: Job) -> None:
     state: Any
     if job.recipe.name == "vlm_text_only":
         state = TextOnlyTraining(learner, tokenizer, spoken, settings)
-        save: driver.Save = state.model.save
+        net = state.model
     else:
         state = PictureTraining(VIEWS[job.recipe.name], learner, tokenizer, spoken, settings)
-        save = state.net.save
+        net = state.net
+        net.config = replace(net.config, **job.recipe.shape)
     line = f"{len(state.training)} answers of scenes-vlm about its own scenes"
-    driver.run(job, state, line, save, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target})
+    driver.run(job, state, line, net.save, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target})
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupPolicy
-from specviz.drafting.trees.sampled_dynamic import MOST, UNSEEN, SampledDynamicTree, decay, expected_acceptance, first_acceptance
+from specviz.drafting.trees.sampled_dynamic import MOST, SampledDynamicTree, decay, expected_acceptance, first_acceptance
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from tests.support import rounds
@@ -89,12 +89,12 @@ def test_rows_that_stand_for_nothing_change_nothing(
 
 def best_first(
     kept, offers, level, limit, width, most,
-    policy,
+    policy, certainty,
 ):  # fmt: skip
     """How many of a level's ``offers`` are drawn, and whether to go deeper: the best of them and of what is expected below them,
     one at a time from a heap. ``kept`` are the values and depths of the tree so far."""
     decayed = torch.tensor(decay(width), dtype=torch.float64)
-    typical = expected_acceptance(decayed.new_tensor([UNSEEN]), decayed)[0].tolist()
+    typical = expected_acceptance(decayed.new_tensor([certainty]), decayed)[0].tolist()
     waiting = [(-value, level, True) for value in offers]
     heapify(waiting)
     values, depths, own = [value for value, _ in kept], [depth for _, depth in kept], [False] * len(kept)
@@ -117,11 +117,15 @@ def best_first(
     sizes=some.tuples(some.integers(1, 5), some.integers(1, 5), some.integers(0, 40)),
     costs=some.sampled_from([(0.001, 0.03), (0.05, 0.001), (0.01, 0.03), (0.2, 0.4)]),
     warp=some.sampled_from([Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.9), Warp(1.0, top_k=2)]),
+    certainty=some.floats(0.0, 1.0),
 )
-def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, support, sizes, costs, warp):
+def test_each_level_takes_what_a_best_first_search_takes(
+    seed, temperature, support, sizes, costs, warp,
+    certainty,
+):  # fmt: skip
     (depth, width, nodes), drafter, where = sizes, Fancy(seed, temperature, support), context(seed, room=4, warp=warp)
     policy, limit = None if nodes else pays(*costs), min(depth, where.max_depth - 1)
-    draft = SampledDynamicTree(depth, width, policy or nodes).build(drafter, where)
+    draft = SampledDynamicTree(depth, width, policy or nodes, certainty).build(drafter, where)
     shape, tokens, found = draft.tree.shape, draft.tree.host_tokens, paths(draft)
     reach, beam = [1.0], [0]
     for level in range(1, limit + 1):
@@ -133,7 +137,7 @@ def test_each_level_takes_what_a_best_first_search_takes(seed, temperature, supp
             offers += [(reach[node] * share, node, rank) for rank, share in enumerate(shares)]
         offers.sort(key=lambda offer: -offer[0])
         kept = list(zip(reach[1:], shape.depths[1:], strict=False))
-        count, deeper = best_first(kept, [offer[0] for offer in offers], level, limit, width, nodes or MOST, policy)
+        count, deeper = best_first(kept, [offer[0] for offer in offers], level, limit, width, nodes or MOST, policy, certainty)
         drawn = shape.levels[level] if level < len(shape.levels) else ()
         assert Counter(shape.parents[node] for node in drawn) == Counter(parent for _, parent, _ in offers[:count])
         worth = {(parent, rank): value for value, parent, rank in offers}
@@ -167,3 +171,10 @@ def test_what_a_captured_level_reads_lives_as_long_as_its_result(monkeypatch):
     del tree, constants
     gc.collect()
     assert kept and all(one() is not None for one in alive)
+
+
+def test_trees_are_deeper_for_a_head_that_is_surer_further_down():
+    """What is expected below a child counts where the tree has as many nodes as pay."""
+    policy = pays(0.05, 0.2)
+    sizes = [len(SampledDynamicTree(5, 2, policy, certainty).build(Fancy(3), context(0, room=6)).tree) for certainty in (0.1, 0.9)]
+    assert sizes[0] < sizes[1]
