@@ -174,6 +174,7 @@
     const tab = openTab();
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
     for (const part of ["play", "story", "methods"]) if (tab && word(tab) !== part) set(part, null);
+    if (tab && word(tab) !== "methods") set("trees", null);
     if (seeking) return url.href;
     const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
     /** @param {Stage | null | undefined} viewer */

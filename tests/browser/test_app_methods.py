@@ -159,6 +159,9 @@ def test_two_trees_stand_side_by_side_at_one_place_of_the_text(racing):
     expect(titles.nth(0)).not_to_contain_text("Step 1 ")
     position.fill("0")
     expect(page.locator(".svf-words")).to_have_text("Both draft the first token")
+    with closing(AppPage(page.context.browser, racing.url, page.url.removeprefix(racing.url))) as linked:
+        expect(linked.page.locator(".svf-side svg.sv-tree")).to_have_count(2)
+        assert linked.page.locator(".svf-side h3").all_inner_texts() == page.locator(".svf-side h3").all_inner_texts()
     for at in range(2):
         expect(titles.nth(at)).to_contain_text("Step 1 ")
     boxes.nth(2).check()

@@ -23,7 +23,7 @@ export function clock(field) {
   /** @type {Record<string, Value>} */
   const values = {};
   /** @type {string[]} */
-  let chosen = [];
+  let chosen = String(new URL(location.href).searchParams.get("trees")).split(",", 2);
   /** @type {Map<string, import("./papers.js").Method>} */
   let cited = new Map();
   /** @type {{ lane: Lane, canvas: HTMLCanvasElement, tick: HTMLInputElement | null }[]} */
@@ -202,6 +202,9 @@ export function clock(field) {
   /** @param {string[]} names */
   function choose(names) {
     chosen = names;
+    const url = new URL(location.href);
+    url.searchParams[names.length ? "set" : "delete"]("trees", names.join());
+    history.replaceState(history.state, "", url.href);
     for (const { lane, tick } of rows) if (tick) tick.checked = names.includes(lane.name);
     trees.show(names.map((name) => lanes.find((lane) => lane.name === name)));
     render();
