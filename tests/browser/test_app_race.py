@@ -60,19 +60,13 @@ def test_the_page_opens_with_a_race_under_way_and_then_the_stage_starts(visitor)
     visitor.until(f"{visitor.stage()}.player.playing")
 
 
-def test_whoever_moves_the_stage_meanwhile_is_left_alone(newcomer):
+@pytest.mark.parametrize(("asked", "cursor"), [("go(3)", 3), ("player.pause()", 0)])
+def test_whoever_moves_or_pauses_the_stage_meanwhile_is_left_alone(newcomer, asked, cursor):
+    """Sharing its step pauses it, and would otherwise name another step than it shows."""
     newcomer.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
-    newcomer.run("go(3)")
+    newcomer.run(asked)
     newcomer.until(f"{RACE}.hasAttribute('data-over')")
-    assert newcomer.run("cursor") == 3 and not newcomer.run("player.playing")
-
-
-def test_a_stage_that_is_paused_during_the_race_stays_paused(newcomer):
-    """As sharing its step pauses it, which would otherwise name another step than it shows."""
-    newcomer.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
-    newcomer.run("player.pause()")
-    newcomer.until(f"{RACE}.hasAttribute('data-over')")
-    assert newcomer.run("cursor") == 0 and not newcomer.run("player.playing")
+    assert newcomer.run("cursor") == cursor and not newcomer.run("player.playing")
 
 
 def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(newcomer):

@@ -5,14 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from specviz.drafting.trees.dynamic import MIN_CONFIDENCE_TEMPERATURE, Dynamic, SpeedupPolicy
+from specviz.drafting.trees.dynamic import Dynamic, SpeedupPolicy
 from specviz.errors import BadInput
-from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth, Parameters
-from specviz.methods.registry import describe
+from specviz.methods.ddd import CANDIDATES, BeamMass, CalibratedDepth
 from tests.support.rounds import context
-from tests.support.tiny.text import tiny_target
 from tests.support.worlds.fancy import Fancy, paths, searched
-from tests.support.worlds.text import GREEDY, compose
 
 
 def test_the_mass_is_that_of_the_kept_beam_only():
@@ -131,10 +128,3 @@ def test_stopping_early_keeps_what_was_found():
     best = sorted(candidates, key=lambda path: -candidates[path])[:8]
     assert sorted(paths(draft)[1:]) == sorted(best)
     assert all(len(path) <= 2 for path in paths(draft))
-
-
-def test_the_help_says_at_which_temperature_an_own_threshold_is_tested():
-    made = compose("ddd", {"threshold": "own"}, tiny_target(), GREEDY)
-    assert made.controller.builder.temperature_floor == MIN_CONFIDENCE_TEMPERATURE
-    (told,) = (one.bounds.help for one in describe(Parameters) if one.name == "log_mass")
-    assert f"at least at {MIN_CONFIDENCE_TEMPERATURE}" in told

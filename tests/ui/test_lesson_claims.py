@@ -39,9 +39,9 @@ def test_measured_numbers_are_taken_from_the_recording(name):
 
 @pytest.mark.parametrize("name", ["01-one-step", "17-through-the-lattice"])
 def test_a_run_that_is_said_to_write_what_plain_decoding_writes_does(name):
-    (page,) = (page for page in SHIPPED[name].pages if "Token for token, this run wrote" in page.reveal)
+    assert any("Token for token, this run wrote" in page.reveal for page in SHIPPED[name].pages)
     baseline = shipped(name)[1].end.baseline
-    assert page and baseline.token_ns and baseline.first_divergence is None
+    assert baseline.token_ns and baseline.first_divergence is None
 
 
 def told(name: str, number: int, kind: str) -> Any:

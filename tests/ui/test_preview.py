@@ -55,7 +55,6 @@ def test_a_link_to_a_pair_or_a_lesson_is_described_as_such(shared, url):
     name, lesson = list(course(shared).items())[-1]
     found = described(url, f"?tab=learn&lesson={name}&at=2")
     assert found["og:title"] == lesson.title and f"run={lesson.trace}" in found["og:image"]
-    assert described(url, "?lesson=nothing")["og:title"] == described(url)["og:title"]
 
 
 def test_behind_a_proxy_the_picture_has_the_address_that_visitors_use(url):

@@ -185,11 +185,9 @@ def test_the_first_curve_was_measured(node):
     first = node('return modules["play/machines"].MACHINES[0];')
     rows = json.loads((ASSETS / "results.json").read_text("utf-8"))["tables"]["passes"]["rows"].values()
     times = [time for _, time in rows]
-    assert first["curve"]["rows"] == [int(width) for width, _ in rows] and first["curve"]["cost"] == sorted(
-        first["curve"]["cost"]
-    )
+    assert first["curve"]["rows"] == list(map(int, dict(rows))) and first["curve"]["cost"] == sorted(first["curve"]["cost"])
     assert first["curve"]["cost"] == pytest.approx([time / times[0] for time in times])
-    assert "measured 2026" in first["source"] and first["upto"] == 64
+    assert "measured 2026" in first["source"]
 
 
 @pytest.mark.parametrize("forward", [0.0, 0.07, 0.3])

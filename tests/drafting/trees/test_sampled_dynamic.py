@@ -171,12 +171,3 @@ def test_what_a_captured_level_reads_lives_as_long_as_its_result(monkeypatch):
     del tree, constants
     gc.collect()
     assert kept and all(one() is not None for one in alive)
-
-
-def test_trees_are_deeper_for_a_head_that_is_surer_further_down():
-    """What is expected below a child counts where the tree has as many nodes as pay."""
-    policy = pays(0.05, 0.2)
-    sizes = [
-        len(SampledDynamicTree(5, 2, policy, certainty).build(Fancy(3), context(0, room=6)).tree) for certainty in (0.1, 0.9)
-    ]
-    assert sizes[0] < sizes[1]

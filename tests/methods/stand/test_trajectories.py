@@ -1,18 +1,13 @@
 """Trajectories that teach a drafter before a run: decoded in one batch where rows can share a cache, else one by one."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from specviz.engine.batch_loop import BatchDecoding
-from specviz.engine.loop import Decoding, Recorder
-from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import Stop
 from specviz.methods.stand import trajectories
 from specviz.paths import SCENES
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import prepare
-from tests.support.tiny.text import Letters, composed, parts_for, tiny_target
 
 PROMPT = "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,"
 
@@ -50,25 +45,14 @@ def test_rows_write_what_they_would_write_alone_and_one_more_than_a_batch_holds_
     assert together == alone and len(set(alone)) == 3
 
 
-@pytest.mark.parametrize(
-    ("more", "together"),
-    [({}, True), ({"boundary": 20}, True), ({"boundary": 19}, False), ({"spread": ("cpu", "cpu:0")}, False)],
-)
-def test_a_target_whose_rows_cannot_share_a_pass_decodes_them_one_by_one(more, together):
-    target, warp, prompt = tiny_target(), Warp(0.9), [3, 1, 4, 1, 5] * 3
-    vars(target).update(more)
-    parts = parts_for(target, warp)
-
-    def decoding(composition, seed, record, cancel, number):
-        return Decoding(target, composition, prompt, warp, Noise(seed, number), 5, Recorder(Letters(), record), cancel)
-
-    run = SimpleNamespace(
-        target=target, resources=parts, prompt_ids=prompt, budget=5, decoding=decoding,
-        request=SimpleNamespace(parameters=SimpleNamespace(earlier_trajectories=2), seed=0),
-        compose=lambda **changed: composed("stand", {"nodes": 4}, parts.using(**changed)),
-    )  # fmt: skip
-    found, heard, warning = texts(run, None)
-    assert [len(one) for one in found] == [5, 5] and not warning
+@pytest.mark.model
+@pytest.mark.parametrize(("room", "spread", "together"), [(0, (), True), (-1, (), False), (0, ("cpu", "cpu:0"), False)])
+def test_a_target_whose_rows_cannot_share_a_pass_decodes_them_one_by_one(room, spread, together, monkeypatch):
+    one = ready(earlier_trajectories=2)
+    monkeypatch.setitem(vars(one.target), "boundary", len(one.prompt_ids) + 5 + room)
+    monkeypatch.setitem(vars(one.target), "spread", spread)
+    found, heard, warning = texts(one, monkeypatch)
+    assert [len(text) for text in found] == [5, 5] and not warning
     begun = [line for line in heard if ":" not in line]
     assert begun == (["Earlier tries 1 to 2 of 2"] if together else ["Earlier try 1 of 2", "Earlier try 2 of 2"])
 
