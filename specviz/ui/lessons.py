@@ -204,7 +204,8 @@ def find(trace: Trace, at: str | int, after: int = -1) -> int:
             node.status == REJECTED and step.path[-1:] == (node.parent,) for node in step.nodes
         )
 
-    return next((step.index for step in (*candidates, *whole) if matches(step)), candidates[0].index)
+    order = candidates if at.startswith("likely") else candidates + whole
+    return next((step.index for step in order if matches(step)), candidates[0].index)
 
 
 def mean_depth(step: Step) -> float:
