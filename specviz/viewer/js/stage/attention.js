@@ -10,7 +10,7 @@ export function opening({ run, steps }) {
   return Math.max(0, counts.indexOf(Math.max(...counts)));
 }
 
-/** Whether the stage shows the text in chunks in the tree's place: on demand, and first on a phone, unless a lesson or a pair asks about the tree. @param {Stage} stage */
+/** Whether the stage shows the text in chunks, in the tree's place or on a phone below it: on demand, and first on a phone, unless a lesson or a pair asks about the tree. @param {Stage} stage */
 export function reads({ reading, table, size, options, trace }) {
   const kind = trace.run ? trace.run.modality : "image";
   const first = size === "phone" && options.autoplay !== false;
