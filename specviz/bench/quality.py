@@ -30,13 +30,19 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Distances:
-    """Mean distances over the codes of an image.
+    """Distances of the codes of an image.
 
-    ``own``: to the code that the target would choose. ``independent``: between two independent draws by the target.
+    ``cells`` [position]: to the code that the target would choose. ``independent``: mean between two independent draws by the
+    target.
     """
 
-    own: float
+    cells: list[float]
     independent: float
+
+    @property
+    def own(self) -> float:
+        """Mean of ``cells``."""
+        return sum(self.cells) / len(self.cells)
 
 
 @torch.inference_mode()
@@ -56,13 +62,8 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
     own_choice = warp.choose(logits, places, Noise(seed))
     loaded: Any = ready.loaded
     book = loaded.codebook
-    return Distances(distance(book, codes, own_choice.tolist()), independent(book, warp.probabilities(logits)))
-
-
-def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
-    """Return the Euclidean distance between the vectors of ``ours`` and ``others`` [position], averaged over positions."""
-    gaps = codebook[list(ours)] - codebook[list(others)]
-    return float(gaps.norm(dim=-1).mean())
+    gaps = (book[list(codes)] - book[own_choice]).norm(dim=-1)
+    return Distances(gaps.tolist(), independent(book, warp.probabilities(logits)))
 
 
 def independent(codebook: Tensor, distributions: Tensor) -> float:

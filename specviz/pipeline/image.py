@@ -29,7 +29,7 @@ from specviz.models.image.load import (
     load_image_model,
     published_head,
 )
-from specviz.models.image.prompts import valid_prompt, warning
+from specviz.models.image.prompts import reading, valid_prompt
 from specviz.models.packing import layout_for
 from specviz.pipeline.prepared import Inputs, Prepared, Progress
 from specviz.pipeline.request import Request, refuse_unused
@@ -161,12 +161,12 @@ def prepare(inputs: Inputs) -> Prepared:
     if request.draft and loaded.name in SHIPPED:
         raise BadInput(f"{loaded.name} takes no draft, because only the included drafters fit this model; leave draft out.")
     scale = loaded.guidance if scale is None else scale
-    target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
+    words, doubt = reading(loaded.name, request.prompt) if loaded.name in SHIPPED else (request.prompt, "")
+    target, prompt, unread = image_target(loaded, words, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
     warnings = [f"The prompt is too long for {loaded.name}; this part was not read: {unread[:200]}"] if unread else []
-    if loaded.name in SHIPPED:
-        warnings.append(warning(loaded.name, request.prompt))
+    warnings += [doubt] if doubt else []
     if isinstance(loaded, LoadedAnole):
         warnings.append(COLOURS)
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):

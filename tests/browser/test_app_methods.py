@@ -273,6 +273,27 @@ def test_the_map_of_papers_opens_runs_and_links_to_arxiv(racing):
     assert len(names(racing)) == len(RACE) + 1
 
 
+def test_looser_acceptance_changes_the_picture_its_map_and_the_place_on_the_curve(racing):
+    page, view = racing.page, racing.page.locator(".svf-relaxed")
+    page.get_by_role("button", name="Exact and relaxed", exact=True).click()
+    seen = set()
+    for _ in range(2):
+        for key in ("Home", "End"):
+            view.get_by_label("How loosely codes are accepted").press(key)
+            left, right = view.locator("img").evaluate_all(
+                "pictures => pictures.map(one => [one.src, one.complete && one.naturalWidth])"
+            )
+            assert left[0] != right[0] and left[1] == right[1] == 64
+            seen.add((view.locator("h2").inner_text(), right[0], view.locator(".svf-changed").count()))
+        view.get_by_role("button", name="MuLo-SD", exact=True).click()
+    assert len({title for title, *_ in seen}) == len({picture for _, picture, _ in seen}) == 4
+    assert [changed for title, _, changed in sorted(seen) if "λ = 1:" in title][0] < max(changed for *_, changed in seen)
+    view.locator(".svf-dot").first.click()
+    expect(view.locator("h2")).to_contain_text("LANTERN++")
+    assert "methods=relaxed" in page.url and not racing.errors
+    page.get_by_role("button", name="One clock", exact=True).click()
+
+
 def test_it_fits_a_phone(browser, url):
     with closing(AppPage(browser, url, "?tab=methods&methods=clock", viewport=PHONE, has_touch=True)) as phone:
         expect(phone.page.locator(".svf-lane")).to_have_count(len(RACE) + 1)

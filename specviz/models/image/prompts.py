@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -37,8 +39,10 @@ WORDS = ASSETS / "words"
 A file has a line of name and keywords per training picture, then styles ("noto style") and backgrounds ("on blue"). The family's
 recipes write it.
 """
-_WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
-"""Regular expression for a run of letters, or one pictograph."""
+_WORD = re.compile(r"[^\W\d_]+")
+_PICTOGRAPH = re.compile(r"[\u2600-\u27bf\U0001f000-\U0001faff]")
+BY_NAME = frozenset({"sprites-32"})
+"""Shipped models that draw well only what they are asked for by its name."""
 _FILLERS = frozenset("a an and in is of on that the with".split())
 
 
@@ -261,26 +265,45 @@ def words_file(model: str) -> Path:
 
 
 @cache
-def _learned(file: Path) -> tuple[frozenset[str], tuple[frozenset[str], ...], tuple[str, ...]]:
-    """Return the words of all training prompts, the words per picture, and the styles and backgrounds."""
+def _learned(file: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+    """Return the words of each training picture by its name, and the styles and backgrounds."""
     lines = file.read_text("utf-8").splitlines()
     looks = tuple(line for line in lines if line.endswith(" style") or line.startswith("on "))
-    pictures = tuple(frozenset(words_of(line)) for line in lines if line not in looks)
-    return frozenset(words_of(" ".join(lines))), pictures, looks
+    return {line.partition(",")[0]: words_of(line) for line in lines if line not in looks}, looks
 
 
-def warning(model: str, prompt: str) -> str:
-    """Return a warning about words that are unknown, or that no training picture combines (styles and backgrounds aside); else
-    ""."""
-    known, pictures, looks = _learned(words_file(model))
-    every, subject = words_of(prompt), " ".join(words_of(prompt))
-    unknown = [word for word in every if word not in known]
-    if not unknown:
-        for look in looks:
-            subject = re.sub(rf"\b{look}\b", "", subject)
-        words = set(words_of(subject)) - _FILLERS
-        together = not words or any(words <= picture for picture in pictures)
-        apart = f"{model} learned the words of this prompt, but no picture with all of them: what it draws is a guess."
-        return "" if together else apart
-    phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
-    return f"{model} learned no picture with {phrase}: {quoted(unknown)}. It reads them in pieces, and what it draws is a guess."
+def reading(model: str, prompt: str) -> tuple[str, str]:
+    """Return the prompt as the shipped ``model`` reads it, and a warning about unknown words or combinations of words, or "".
+
+    Pictographs are read by their Unicode names. A model in :data:`BY_NAME` reads other words as the nearest picture's name. Of
+    each word the closest spelling counts, by likeness and rarity, and more in a name.
+    """
+    if _PICTOGRAPH.search(prompt):
+        spelled = _PICTOGRAPH.sub(lambda one: f" {unicodedata.name(one[0], one[0]).lower()} ", prompt.replace("\ufe0f", ""))
+        prompt = " ".join(spelled.split()).replace("heavy black heart", "red heart")  # Unicode's black means filled
+    (pictures, looks), every = _learned(words_file(model)), words_of(prompt)
+    told = [look for look in looks if re.search(rf"\b{look}\b", " ".join(every))]
+    subject = [word for word in every if word not in _FILLERS.union(*map(str.split, told))]
+    counts = Counter(word for words in pictures.values() for word in words)
+    if model in BY_NAME and subject:
+        heard = dict[str, float]()
+        for word in subject[:PROMPT_TOKENS]:
+            (near,) = difflib.get_close_matches(word, counts, 1, 0.0)
+            heard[near] = max(heard.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
+
+        def nearness(name: str) -> tuple[float, int]:
+            own = {word: 1.25 if word in words_of(name) else 1.0 for word in pictures[name] if word in heard}
+            return sum(heard[word] * own[word] * math.log(1 + len(pictures) / counts[word]) for word in own), -len(pictures[name])
+
+        name = max(pictures, key=nearness)
+        if not set(words_of(name)) <= set(subject):
+            text = ", ".join(dict.fromkeys((name, looks[0], *told)))
+            return text, f"{model} knows this by no name: it draws “{name}”, the nearest that it learned."
+    known = counts.keys() | words_of(" ".join(looks))
+    if unknown := [word for word in every if word not in known | _FILLERS]:
+        phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
+        guess = "It reads them in pieces, and what it draws is a guess."
+        return prompt, f"{model} learned no picture with {phrase}: {quoted(unknown)}. {guess}"
+    if not subject or any(set(subject) <= set(words) for words in pictures.values()):
+        return prompt, ""
+    return prompt, f"{model} learned the words of this prompt, but no picture with all of them: what it draws is a guess."

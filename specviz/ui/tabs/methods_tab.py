@@ -1,4 +1,4 @@
-"""The Methods tab: all methods on one clock, and a map of their papers. The page's script draws both from JSON.
+"""The Methods tab: all methods on one clock, a map of their papers, exact and relaxed pictures. The page's script draws them.
 
 The lanes are the recorded runs of the folder ``race``, which share a prompt, or a visitor's live runs of one prompt.
 """
@@ -15,6 +15,7 @@ import gradio as gr
 
 from specviz.errors import SpecvizError
 from specviz.methods.registry import families
+from specviz.paths import ASSETS
 from specviz.pipeline.request import Memory
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
@@ -100,7 +101,8 @@ class MethodsTab:
         except SpecvizError as error:
             note = str(error)
         prompt, lanes = recorded[0].run.prompt if recorded else "", [lane(one.name, one.trace) for one in recorded]
-        return value(lanes, prompt, note, papers=papers(archive.gallery), linked=linked), True
+        relaxed = json.loads((ASSETS / "relaxation.json").read_text("utf-8"))
+        return value(lanes, prompt, note, papers=papers(archive.gallery), linked=linked, relaxed=relaxed), True
 
     def race(self, caller: Caller, prompt: str, methods: Sequence[str], runs: Runs) -> Iterator[tuple[str, Runs]]:
         """Run methods one after the other, each from an empty memory, and yield the lanes so far. Adds the runs to ``runs``."""
@@ -137,6 +139,6 @@ def value(
     lanes: list[dict[str, Any]], prompt: str, note: str = "", running: str = "", place: str = "", **once: Any
 ) -> str:  # fmt: skip
     """Return the value of the component. ``running``: method that is running; ``place``: its place among the methods;
-    ``once``: the ``papers`` and the ``linked`` live lanes.
+    ``once``: the ``papers``, the ``linked`` live lanes and the ``relaxed`` pictures.
     """
     return json.dumps({"lanes": lanes, "prompt": prompt, "note": note, "running": running, "place": place} | once)

@@ -12,6 +12,7 @@ from specviz.errors import BadInput
 from specviz.models.image import prompts as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.pipeline import image
+from specviz.prompts import sprites
 from specviz.targets.image import ImageSession
 from specviz.trace import store
 from specviz.training.families import emoji
@@ -184,7 +185,7 @@ def test_the_examples_are_what_they_are_said_to_be(title, held_out):
         assert emoji.drawable(concept) and concept.held_out == held_out, label
         assert style.removesuffix(" style") in emoji.STYLES
         assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
-        assert bool(image_words.warning("emoji-64", ", ".join((label, style, *ground)))) == (held_out and label != "tiger")
+        assert bool(image_words.reading("emoji-64", ", ".join((label, style, *ground)))[1]) == (held_out and label != "tiger")
 
 
 @pytest.mark.spread(2)
@@ -204,13 +205,31 @@ def test_the_examples_are_what_they_are_said_to_be(title, held_out):
 def test_words_that_no_learned_picture_was_asked_for_by_are_named(
     prompt, named, left_out
 ):  # fmt: skip
-    found = image_words.warning("emoji-64", prompt)
+    text, found = image_words.reading("emoji-64", prompt)
+    assert text == prompt
     assert bool(found) == (named is not None)
     assert all(part in found for part in named or []) and not any(part in found for part in left_out)
 
 
-def test_a_family_of_models_is_warned_by_its_own_words():
-    assert not image_words.warning("emoji-64", "dotted line face") and not image_words.warning("emoji-64", "owl, noto style")
-    assert not image_words.warning("sprites-32", "owl, twemoji style, on blue")
-    assert "dotted" in image_words.warning("sprites-32", "dotted line face")
-    assert "“noto”" in image_words.warning("sprites-32", "owl, noto style")
+@pytest.mark.spread(2)
+@pytest.mark.parametrize(
+    ("prompt", "read", "doubt"),
+    [
+        ("owl, twemoji style, on blue", None, ""),
+        ("owl, noto style", None, "“noto”"),
+        ("two owls on a spaceship", "owl, twemoji style", "“owl”"),
+        ("a ladybird on blue", "lady beetle, twemoji style, on blue", "“lady beetle”"),
+        ("a kaktus", "cactus, twemoji style", "“cactus”"),
+        ("a 🦉 on blue", "a owl on blue", ""),
+        ("❤️", "red heart", ""),
+        ("", None, ""),
+    ],
+)
+def test_a_model_that_knows_names_reads_other_words_as_the_nearest_one(prompt, read, doubt):
+    text, found = image_words.reading("sprites-32", prompt)
+    assert text == (read or prompt) and (doubt in found if doubt else not found)
+
+
+def test_nine_in_ten_descriptions_in_other_words_are_read_as_what_they_describe():
+    read = {name: image_words.reading("sprites-32", words)[0].startswith(name) for words, name in sprites().items()}
+    assert sum(read.values()) >= 0.9 * len(read)

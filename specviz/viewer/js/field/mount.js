@@ -3,6 +3,7 @@
 import * as dom from "../kit/dom.js";
 import { clock } from "./clock.js";
 import { papers } from "./papers.js";
+import { relaxed } from "./relaxed.js";
 import { CSS } from "./style.js";
 
 const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
@@ -31,10 +32,10 @@ function field(host, page, props, watch, trigger) {
     halt: () => trigger("stop"),
     lines: page.lines,
   };
-  const [lanes, map] = [clock(asked), papers(asked)];
+  const [lanes, map, sweep] = [clock(asked), papers(asked), relaxed()];
   const root = dom.h("section", { class: "specviz svf", tabindex: "-1", "aria-label": "Methods" });
-  const views = { clock: lanes.element, papers: map.element };
-  const tabs = Object.entries({ papers: "Papers", clock: "One clock" }).map(([name, title]) => dom.button(title, "", () => show(name), { "data-view": name }));
+  const views = { clock: lanes.element, papers: map.element, relaxed: sweep.element };
+  const tabs = Object.entries({ papers: "Papers", clock: "One clock", relaxed: "Exact and relaxed" }).map(([name, title]) => dom.button(title, "", () => show(name), { "data-view": name }));
   const nav = dom.h("nav", { class: "svf-nav", "aria-label": "Views" }, tabs);
 
   function show(name, write = true) {
@@ -61,6 +62,7 @@ function field(host, page, props, watch, trigger) {
     const value = JSON.parse(props.value);
     lanes.take(value);
     if (!value.papers) return;
+    sweep.take(value.relaxed);
     if (value.linked.length) lanes.take({ ...value, lanes: value.linked, prompt: value.linked[0].prompt });
     map.take(value.papers, new Map(value.lanes.map(({ method, speedup }) => [method, speedup ? `${speedup.toFixed(2)}×` : ""])));
   };
