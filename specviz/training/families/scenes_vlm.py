@@ -291,7 +291,8 @@ def batch_of(arrays: Arrays, renderer: Renderer) -> Batch:
 class ScenesTraining(TrainState):
     """Training on scenes: first vision, then vision and language. Worker processes compose, the device draws.
 
-    ``reading``: text-only pages per scene in the second stage.
+    ``shape``: of the recipe, with ``alone``, the share of the time on vision alone, and ``kept``, the share of the first weights
+    in the stored ones, since the mean of two trainings' weights recognises more than either.
     """
 
     unit = "scenes"
@@ -300,8 +301,11 @@ class ScenesTraining(TrainState):
     """Without the weights that training starts from: a checkpoint holds all weights, and the recipe replaces that file."""
     second = (SPEAKING, 0.62)
 
-    def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule, reading: float = READING) -> None:
-        self.learner, self.tokenizer, self.reading = learner, tokenizer, reading
+    def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule, shape: Mapping[str, Any]) -> None:
+        self.learner, self.tokenizer = learner, tokenizer
+        self.reading, self.kept = READ_ON if "start" in shape else READING, shape.get("kept", 0.0)
+        self.second = (SPEAKING, shape.get("alone", self.second[1]))
+        self.first = {name: value.detach().clone() for name, value in learner.named_parameters()}
         self.renderer = Renderer(learner.model.device)
         super().__init__(settings, learner.trained_parameters(False), weights=dict(learner.named_parameters()))
         self.part = 1  # each part of an update is one pass
@@ -385,21 +389,25 @@ class ScenesTraining(TrainState):
         return self.accuracy(4 * MEASURED)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
+        stored = {
+            name: value.lerp(self.first[name].view_as(value), self.kept) for name, value in self.optimizer.parameters.items()
+        }
+        with self.using(stored):
+            write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
 
 
 def make(job: Job) -> None:
     """Train a new model, or go on from the weights that the recipe names, measure on held-out scenes, and write the weights."""
     device, start = choose_device(job.device), job.recipe.shape.get("start")
-    settings, data, reading = driver.settings_for(job, device), DATA, float(READING)
+    settings, data = driver.settings_for(job, device), DATA
     torch.manual_seed(0)
     if start is None:
         tokenizer = train_tokenizer()
         learner = new_model(job.recipe.shape, len(tokenizer)).to(device)
     else:
         path = shipped_file(WEIGHTS / f"{start}.safetensors")
-        data, reading, (model, tokenizer) = f"{named(path)}, then {DATA}", READ_ON, load(path)
+        data, (model, tokenizer) = f"{named(path)}, then {DATA}", load(path)
         learner = Learner(model.train().requires_grad_(True)).to(device)
     learner.learn_names(tokenizer)
-    state = ScenesTraining(learner, tokenizer, settings, reading)
+    state = ScenesTraining(learner, tokenizer, settings, job.recipe.shape)
     driver.run(job, state, data, licence="Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specviz.drafting.networks.weights import read_weights
 from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import vision_language
 from specviz.training.driver import Schedule
@@ -56,10 +57,10 @@ def alone_in_the_row(learner, visual, tokens):
     return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
 
 
-def state_of(tokenizer):
+def state_of(tokenizer, **shape):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenes_vlm, "Renderer", noisy_renderer)
-        state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2))
+        state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2), shape)
     state.measure = lambda: {"stage": float(state.in_second_stage)}
     return state
 
@@ -75,6 +76,18 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer):
         made.apply(made.learn_from(parts), 0.01)
     moved = {name for name, value in made.learner.named_parameters() if not torch.equal(value, before[name])}
     assert any("embed_tokens" in name for name in moved) and any("layers.1.mlp.gate_proj" in name for name in moved)
+
+
+def test_the_file_holds_the_mean_of_the_first_weights_and_the_last(tokenizer, tmp_path):
+    state = state_of(tokenizer, kept=0.5)
+    state.enter(SPEAKING)
+    first = {name: value.detach().clone() for name, value in state.optimizer.parameters.items()}
+    state.use({name: value + 1 for name, value in first.items()})
+    state.save(tmp_path / "m.safetensors", {})
+    stored = read_weights(tmp_path / "m.safetensors")[0]
+    for name, value in stored.items():
+        assert torch.allclose(value, first[f"model.{name}"].view_as(value) + 0.5, atol=0.02)
+    assert all(torch.equal(value, first[name] + 1) for name, value in state.optimizer.parameters.items())
 
 
 def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer, tmp_path):
