@@ -26,7 +26,7 @@ SETTINGS: dict[str, tuple[str, str, tuple[float, ...], dict[str, Any]]] = {
     "mulo_sd": ("tau", "threshold", (0.5, 0.2, 0.1, 0.05, 0.02, 0.01), {}),
 }
 """Parameter, its name on the page and its values, strict ones first, by method; and its other parameters."""
-TIMES = 5
+TIMES = 3
 """Timed runs of each setting."""
 
 
