@@ -193,7 +193,7 @@ def _image(name: str, folder: Path, patch: Patch) -> None:
 WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **dict.fromkeys(("eagle", "eagle3", "falcon", "medusa", "small_draft"), _text),
     "dspark": _block_fill,
-    **dict.fromkeys(("scenes_vlm", "scenes_vlm_open"), _scenes),
+    **dict.fromkeys(("scenes_vlm", "scenes_vlm_open", "scenes_vlm_further"), _scenes),
     **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
