@@ -291,8 +291,8 @@ def batch_of(arrays: Arrays, renderer: Renderer) -> Batch:
 class ScenesTraining(TrainState):
     """Training on scenes: first vision, then vision and language. Worker processes compose, the device draws.
 
-    ``shape``: of the recipe, with ``alone``, the share of the time on vision alone, and ``kept``, the share of the first weights
-    in the stored ones, since the mean of two trainings' weights recognises more than either.
+    ``shape``: of the recipe. ``alone``: share of the time on vision alone. ``kept``: share of the first weights in those stored,
+    since the mean of two trainings' weights recognises more than either.
     """
 
     unit = "scenes"
