@@ -1,6 +1,6 @@
 """Pictures of one prompt with ever looser acceptance: ``python -m specviz.bench.relaxation`` writes ``assets/relaxation.json``.
 
-The page draws them beside the target's own picture. Each run is timed between runs of the target alone, and all have seed 0.
+The page draws them beside the target's own picture. Each run is timed behind one of the target alone, and all have seed 0.
 """
 
 from __future__ import annotations

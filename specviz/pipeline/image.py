@@ -161,12 +161,9 @@ def prepare(inputs: Inputs) -> Prepared:
     if request.draft and loaded.name in SHIPPED:
         raise BadInput(f"{loaded.name} takes no draft, because only the included drafters fit this model; leave draft out.")
     scale = loaded.guidance if scale is None else scale
-    words, doubt = reading(loaded.name, request.prompt) if loaded.name in SHIPPED else (request.prompt, "")
-    target, prompt, unread = image_target(loaded, words, scale, request.tier)
+    target, prompt, warnings = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
-    warnings = [f"The prompt is too long for {loaded.name}; this part was not read: {unread[:200]}"] if unread else []
-    warnings += [doubt] if doubt else []
     if isinstance(loaded, LoadedAnole):
         warnings.append(COLOURS)
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
@@ -197,12 +194,14 @@ def prepare(inputs: Inputs) -> Prepared:
     )
 
 
-def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
-    """Return the target, the prompt's token ids and the part of the prompt that exceeds the model's limit.
+def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], list[str]]:
+    """Return the target, the token ids of the prompt as the model reads it, and warnings about what it cannot read.
 
     Token ids are offset by the number of codes, which come first in the vocabulary.
     """
-    rows = loaded.prompts.rows(prompt)
+    read, doubt = reading(loaded.name, prompt) if loaded.name in SHIPPED else (prompt, "")
+    rows = loaded.prompts.rows(read)
+    long = rows.unread and f"The prompt is too long for {loaded.name}; this part was not read: {rows.unread[:200]}"
     conditional, unconditional = (
         [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)
     )
@@ -210,7 +209,7 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
         loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier, loaded.stack,
         loaded.head, rows.embedded, rows.unseen,
     )  # fmt: skip
-    return target, conditional, rows.unread
+    return target, conditional, [one for one in (long, doubt) if one]
 
 
 def codes_first(loaded: LoadedImage) -> torch.Tensor:

@@ -282,23 +282,24 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
         spelled = _PICTOGRAPH.sub(lambda one: f" {unicodedata.name(one[0], one[0]).lower()} ", prompt.replace("\ufe0f", ""))
         prompt = " ".join(spelled.split()).replace("heavy black heart", "red heart")  # Unicode's black means filled
     (pictures, looks), every = _learned(words_file(model)), words_of(prompt)
-    told = [look for look in looks if re.search(rf"\b{look}\b", " ".join(every))]
-    subject = [word for word in every if word not in _FILLERS.union(*map(str.split, told))]
+    asked = [look for look in looks if re.search(rf"\b{look}\b", " ".join(every))]
+    subject = [word for word in every if word not in _FILLERS.union(*map(str.split, asked))]
     counts = Counter(word for words in pictures.values() for word in words)
     if model in BY_NAME and subject:
-        heard = dict[str, float]()
+        likeness = dict[str, float]()
         for word in subject[:PROMPT_TOKENS]:
             (near,) = difflib.get_close_matches(word, counts, 1, 0.0)
-            heard[near] = max(heard.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
+            likeness[near] = max(likeness.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
 
         def nearness(name: str) -> tuple[float, int]:
-            own = {word: 1.25 if word in words_of(name) else 1.0 for word in pictures[name] if word in heard}
-            return sum(heard[word] * own[word] * math.log(1 + len(pictures) / counts[word]) for word in own), -len(pictures[name])
+            own = {word: 1.25 if word in words_of(name) else 1.0 for word in pictures[name] if word in likeness}
+            return sum(likeness[word] * own[word] * math.log(1 + len(pictures) / counts[word]) for word in own), -len(pictures[name])
 
         name = max(pictures, key=nearness)
-        if not set(words_of(name)) <= set(subject):
-            text = ", ".join(dict.fromkeys((name, looks[0], *told)))
-            return text, f"{model} knows this by no name: it draws “{name}”, the nearest that it learned."
+        if nearness(name)[0] > 0 and not set(words_of(name)) <= set(subject):
+            text = ", ".join(dict.fromkeys((name, looks[0], *asked)))
+            nearest = "the nearest picture" if counts.keys() & set(subject) else "the nearest by spelling"
+            return text, f"{model} learned no picture of this name: it draws “{name}”, {nearest}."
     known = counts.keys() | words_of(" ".join(looks))
     if unknown := [word for word in every if word not in known | _FILLERS]:
         phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"

@@ -218,10 +218,11 @@ def test_words_that_no_learned_picture_was_asked_for_by_are_named(
         ("owl, twemoji style, on blue", None, ""),
         ("owl, noto style", None, "“noto”"),
         ("two owls on a spaceship", "owl, twemoji style", "“owl”"),
-        ("a ladybird on blue", "lady beetle, twemoji style, on blue", "“lady beetle”"),
-        ("a kaktus", "cactus, twemoji style", "“cactus”"),
+        ("a ladybird on blue", "lady beetle, twemoji style, on blue", "“lady beetle”, the nearest picture"),
+        ("a kaktus", "cactus, twemoji style", "“cactus”, the nearest by spelling"),
         ("a 🦉 on blue", "a owl on blue", ""),
         ("❤️", "red heart", ""),
+        ("狮子", None, "“狮子”"),
         ("", None, ""),
     ],
 )

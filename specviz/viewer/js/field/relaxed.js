@@ -11,7 +11,7 @@ const [WIDE, HIGH, LEFT, FOOT] = [560, 236, 44, 42];
 const shown = (picture, caption) => dom.h("figure", {}, dom.h("img", { src: `data:image/webp;base64,${picture}`, alt: caption }), dom.h("figcaption", {}, caption));
 
 export function relaxed() {
-  const title = dom.h("h2", { role: "status" });
+  const title = dom.h("h2", { "aria-live": "polite" });
   const methods = dom.h("div", { class: "svf-tools", role: "group", "aria-label": "Method" });
   const slider = /** @type {HTMLInputElement} */ (dom.h("input", { type: "range", min: 0, step: 1, "aria-label": "How loosely codes are accepted" }));
   const about = dom.h("p", { class: "svf-note" });
@@ -25,7 +25,7 @@ export function relaxed() {
   /** The rows of the chosen method. */
   const own = () => sweep.rows.filter((row) => row.method === now.method);
 
-  /** Where the codes are others than the target would have drawn there: the darker, the less alike. */
+  /** Where the codes are others than the target would have drawn there: the stronger, the less alike. */
   function map() {
     const side = 10,
       size = side * sweep.columns;
@@ -48,7 +48,7 @@ export function relaxed() {
       const several = rows.filter((row) => row.method === method);
       const path = several.map((row) => `${x(row.distance).toFixed(1)} ${y(row.speedup).toFixed(1)}`).join("L");
       const dots = several.map((row) => {
-        const dot = dom.s("circle", { cx: x(row.distance), cy: y(row.speedup), r: row === now ? 8 : 5, class: row === now ? "svf-now" : "svf-dot" }, dom.s("title", {}, told(row)));
+        const dot = dom.s("circle", { cx: x(row.distance), cy: y(row.speedup), r: row === now ? 8 : 5, class: row === now ? "svf-now" : "svf-dot" }, dom.s("title", {}, sentence(row)));
         dot.addEventListener("click", () => choose(row));
         return dot;
       });
@@ -61,7 +61,7 @@ export function relaxed() {
     return dom.s("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": "Distance against speed" }, ticks, another, axis, lines, alone);
   }
 
-  const told = (row) => `${row.title}, ${row.name} = ${row.value}: ${row.speedup}×, τ ${row.tau}, distance ${row.distance}`;
+  const sentence = (row) => `${row.title}, ${row.name} = ${row.value}: ${row.speedup}×, τ ${row.tau}, distance ${row.distance}`;
 
   /** @param {Row} row */
   function choose(row) {
@@ -70,7 +70,7 @@ export function relaxed() {
     slider.value = String(own().indexOf(now));
     slider.setAttribute("aria-valuetext", `${now.name} = ${now.value}`);
     for (const button of methods.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.method === now.method));
-    dom.say(title, told(now));
+    dom.say(title, sentence(now));
     pictures.replaceChildren(shown(sweep.picture, "the target alone"), shown(now.picture, `${now.title}, ${now.name} = ${now.value}`), map());
     curve.replaceChildren(plot());
   }
