@@ -292,8 +292,9 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
             likeness[near] = max(likeness.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
 
         def nearness(name: str) -> tuple[float, int]:
-            own = {word: 1.25 if word in words_of(name) else 1.0 for word in pictures[name] if word in likeness}
-            return sum(likeness[word] * own[word] * math.log(1 + len(pictures) / counts[word]) for word in own), -len(pictures[name])
+            named, found = words_of(name), [word for word in pictures[name] if word in likeness]
+            rarity = {word: math.log(1 + len(pictures) / counts[word]) for word in found}
+            return sum(likeness[word] * rarity[word] * (1.25 if word in named else 1) for word in found), -len(pictures[name])
 
         name = max(pictures, key=nearness)
         if nearness(name)[0] > 0 and not set(words_of(name)) <= set(subject):
