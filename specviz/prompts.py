@@ -41,10 +41,9 @@ def pictures(count: int = 64) -> list[str]:
     return turns[:count]
 
 
-def sprites() -> Mapping[str, str]:
-    """Return descriptions of concepts that the sprite model learned, in other words, with each concept's name."""
-    names: Mapping[str, str] = _read()["sprites"]
-    return names
+def table(name: str) -> Mapping[str, Any]:
+    """Return a set that says more of each prompt, such as ``sprites``: descriptions in other words, with the concept's name."""
+    return _read()[name]  # type: ignore[no-any-return]
 
 
 def reserved() -> tuple[str, ...]:

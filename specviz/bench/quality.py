@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +17,10 @@ from torch import Tensor
 from specviz.bench.kit import PictureQuestion, TimedRun
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree
-from specviz.errors import ModelUnavailable
-from specviz.models.image.image_score import ImageScore, load
+from specviz.models.image.image_score import load
 from specviz.models.image.load import weights_of
 from specviz.pipeline.runner import Prepared
-from specviz.prompts import sprites
+from specviz.prompts import table
 
 BLOCK = 1024
 """Codes per block of the distance matrix."""
@@ -76,24 +74,16 @@ def independent(codebook: Tensor, distributions: Tensor) -> float:
     return float((expected * distributions).sum(-1).mean())
 
 
-@cache
-def _score() -> ImageScore | None:
-    try:
-        return load(weights_of("image_score"))
-    except ModelUnavailable:
-        return None
-
-
 def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
-    """Return ``distance`` and ``independent`` of an image drawn with seed 0, and ``score`` if the scorer is available.
+    """Return ``distance``, ``independent`` and ``score`` of an image drawn with seed 0.
 
     For the prompts of the sprites, also return ``first``: 1 if the concept's name scores best among all names, else 0.
     """
-    distances, score, loaded = code_distances(ready, timed.ids, 0), _score(), cast(Any, ready.loaded)
-    numbers = {"distance": distances.own, "independent": distances.independent}
-    if score is not None:
-        picture, names = [loaded.picture(list(timed.ids))], list(sprites().values())
-        numbers["score"] = float(score.of(picture, [str(prompt)])[0, 0])
-        if (name := sprites().get(str(prompt), str(prompt).rpartition(", ")[0])) in names:
-            numbers["first"] = float(score.of(picture, names)[0].argmax() == names.index(name))
+    loaded: Any = ready.loaded
+    distances, score = code_distances(ready, timed.ids, 0), load(weights_of("image_score"))
+    text, picture, names = str(prompt), loaded.picture(list(timed.ids)), list(table("sprites").values())
+    fit = float(score.of([picture], [text])[0, 0])
+    numbers = {"distance": distances.own, "independent": distances.independent, "score": fit}
+    if (name := table("sprites").get(text, text.rpartition(", ")[0])) in names:
+        numbers["first"] = float(score.of([picture], names)[0].argmax() == names.index(name))
     return numbers

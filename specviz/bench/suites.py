@@ -209,7 +209,7 @@ def pictures(bench: Bencher, quick: bool, count: int = 64, few: int = 4) -> Prom
 
 def sprites(bench: Bencher, quick: bool, few: int = 4) -> Prompts:
     """Return the names of 64 concepts of the sprite model, and the same concepts in other words; with ``quick``, ``few``."""
-    pairs = list(held_out.sprites().items())[: few if quick else None]
+    pairs = list(held_out.table("sprites").items())[: few if quick else None]
     return {"names": [f"{name}, twemoji style" for _, name in pairs], "other words": [words for words, _ in pairs]}
 
 

@@ -125,8 +125,8 @@ def test_reported_prompts_are_many_different_and_kept_apart():
     assert len(set(plain)) == len(plain)
     assert not set(prompts.prompts("calibration")) & {one for several in prompts.kinds().values() for one in several}
     learned = {line.partition(",")[0] for line in (ASSETS / "words" / "sprites.txt").read_text("utf-8").splitlines()}
-    assert set(prompts.sprites().values()) <= learned and len(set(prompts.sprites().values())) == 64
-    assert not any(name in words for words, name in prompts.sprites().items())
+    assert set(prompts.table("sprites").values()) <= learned and len(set(prompts.table("sprites").values())) == 64
+    assert not any(name in words for words, name in prompts.table("sprites").items())
 
 
 def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch):

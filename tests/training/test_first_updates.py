@@ -31,6 +31,7 @@ FIGURES = {
     "deer": {"start", "deer"},
     "eagle": {"read", "distinct", "gap", "curve"},
     "falcon": {"first2", "alone2", "gap"},
+    "image_sprites": {"held_out", "compositions"},
     "medusa": {"tau_8", "gap", "chain"},
 }
 """What a card must tell."""

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from specviz.training import driver
 from specviz.training.driver import Job, Schedule, TrainState
 from specviz.training.phrases import byte_pairs, phrases
 
+State = TypeVar("State", bound=TrainState)
 SIDE = 64
 HELD_OUT_EVERY = 20
 STYLES = ("noto", "twemoji", "fluent")
@@ -115,10 +116,12 @@ def line(*more: str) -> str:
     return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} held out", *more))
 
 
-def run(job: Job, family: Callable[[Schedule, torch.device], TrainState]) -> None:
-    """Train, measure on held-out concepts, and write the weights file."""
+def run(job: Job, family: Callable[[Schedule, torch.device], State]) -> State:
+    """Train, measure on held-out concepts, write the weights file, and return what was trained."""
     device = choose_device(job.device)
-    driver.run(job, family(driver.settings_for(job, device), device), line(), licence=LICENCE)
+    state = family(driver.settings_for(job, device), device)
+    driver.run(job, state, line(), licence=LICENCE)
+    return state
 
 
 def load() -> Emoji:
@@ -228,6 +231,8 @@ def vq_model() -> tuple[Any, str]:
     return net.eval().requires_grad_(False), card["codebook"]
 
 
+Compose = Callable[[np.random.Generator, WordPrompts], tuple[str, np.ndarray]]
+"""Function that draws a prompt and the codes [place] of a picture."""
 Encoder = tuple[Callable[[Tensor], Tensor], str, int]
 """Function from pixels [picture, rgb, row, column] to codes [picture, ..], the codebook's digest, and the side of a cell."""
 
@@ -375,11 +380,12 @@ class Batches:
         self.concepts, self.generator = data.part(held_out=False), np.random.default_rng(seed)
         self.styles: Sequence[str] = STYLES
         self.waiting: list[tuple[int, str]] = []
+        self.compose: Compose | None = None
 
-    def narrow(self, labels: Sequence[str], style: str) -> None:
-        """Take only the concepts with these labels from now on, in one style."""
+    def narrow(self, labels: Sequence[str], style: str, compose: Compose) -> None:
+        """Take only the concepts with these labels from now on, in one style, and half of the pictures from ``compose``."""
         self.concepts = [concept for concept in self.data.part(held_out=False) if concept.label in labels]
-        self.styles, self.waiting = (style,), []
+        self.styles, self.waiting, self.compose = (style,), [], compose
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the prompts (one in ten is empty) and codes of ``count`` pictures. All pictures occur equally often."""
@@ -394,8 +400,8 @@ class Batches:
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in self.styles]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
-        asked = list[tuple[str, int, int]]()
-        for place, style in (self.waiting.pop() for _ in range(count)):
+        asked = [self.compose(self.generator, self.prompts) for _ in range(count // 2)] if self.compose else []
+        for place, style in (self.waiting.pop() for _ in range(count - len(asked))):
             concept, coloured = self.concepts[place], self.generator.random() < 0.15
             row = concept.rows[style]
             ground = ground_of(row) if coloured else "white"
@@ -403,19 +409,20 @@ class Batches:
                 prompt = free_prompt(concept, ground, self.generator)
             else:
                 prompt = varied_prompt(concept, style, ground, self.generator)
-            asked.append((prompt, row, int(coloured)))
+            asked.append((prompt, self.data.codes[row, int(coloured)]))
         return self._tensors(asked)
 
     def held_out_pictures(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the plain prompts and the codes of up to ``count`` held-out pictures on white."""
         pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in STYLES][:count]
-        with_words, _, codes = self._tensors([(prompt_of(concept, style), concept.rows[style], 0) for concept, style in pairs])
+        pictures = [(prompt_of(concept, style), self.data.codes[concept.rows[style], 0]) for concept, style in pairs]
+        with_words, _, codes = self._tensors(pictures)
         return with_words, codes
 
-    def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return prompts, the same number of empty prompts, and codes, from triples (prompt, row, ground)."""
-        rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
+    def _tensors(self, asked: Sequence[tuple[str, np.ndarray]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return prompts, the same number of empty prompts, and codes, from pairs (prompt, codes)."""
+        rows = [self.prompts.rows(prompt) for prompt, _ in asked]
         with_words = torch.tensor([row.conditional for row in rows], device=self.device)
         without = torch.tensor([row.unconditional for row in rows], device=self.device)
-        codes = np.stack([self.data.codes[row, ground] for _, row, ground in asked])
+        codes = np.stack([codes for _, codes in asked])
         return with_words, without, torch.tensor(codes, device=self.device).long()

@@ -261,7 +261,8 @@ def make(job: Job) -> None:
     """Train, then measure on held-out concepts; or average patches. Write the weights."""
     kinds = {"image_vq": VqTraining, "image_decoder": DecoderTraining}
     if job.recipe.name in kinds:
-        return emoji.run(job, kinds[job.recipe.name])
+        emoji.run(job, kinds[job.recipe.name])
+        return
     loaded = load_image_model("emoji-64", "float32", job.device)
     data = code_pictures(loaded.grid)
     rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())

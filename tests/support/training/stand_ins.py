@@ -168,6 +168,7 @@ def _emoji(name: str, folder: Path, patch: Patch) -> None:
         words_file=lambda model: folder / f"{model}.txt", phrases=lambda name: {"sprites": [f"thing {at}" for at in range(9)]},
         patches=lambda: (vectors.repeat(1, 2)[:, :12].unflatten(1, (2, 2, 3)), "codes"),
     )  # fmt: skip
+    patch.setattr(image_ar.compositions, "nearest", lambda picture: len(picture) - 8)
     _smaller(patch, name, batch=3)
     small = registry.recipes()
     shape = {**small[name].shape, "grid": 4, "text": {"width": 16, "inner": 24, "layers": 2, "heads": 2}}
@@ -197,7 +198,7 @@ WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
-    **dict.fromkeys(("image_ar_small", "image_ar", "image_sprites"), _emoji),
+    **dict.fromkeys(("image_ar_small", "image_ar", "image_sprites", "image_sprites_further"), _emoji),
     **dict.fromkeys(("image_vq", "image_decoder", "image_samplers", "image_score"), _image),
     **dict.fromkeys(("image_drafter", "image_sprites_drafter"), _image_drafter),
 }
