@@ -275,8 +275,8 @@ def _learned(file: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
 def reading(model: str, prompt: str) -> tuple[str, str]:
     """Return the prompt as the shipped ``model`` reads it, and a warning about unknown words or combinations of words, or "".
 
-    Pictographs are read by their Unicode names. A model in :data:`BY_NAME` reads other words as the nearest picture's name. Of
-    each word the closest spelling counts, by likeness and rarity, and more in a name.
+    Pictographs are read by their Unicode names. A model in :data:`BY_NAME` reads other words, or more words, as the nearest
+    picture's name. Of each word the closest spelling counts, by likeness and rarity, and more in a name.
     """
     if _PICTOGRAPH.search(prompt):
         spelled = _PICTOGRAPH.sub(lambda one: f" {unicodedata.name(one[0], one[0]).lower()} ", prompt.replace("\ufe0f", ""))
@@ -291,16 +291,16 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
             (near,) = difflib.get_close_matches(word, counts, 1, 0.0)
             likeness[near] = max(likeness.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
 
-        def nearness(name: str) -> tuple[float, int]:
-            named, found = words_of(name), [word for word in pictures[name] if word in likeness]
-            rarity = {word: math.log(1 + len(pictures) / counts[word]) for word in found}
-            return sum(likeness[word] * rarity[word] * (1.25 if word in named else 1) for word in found), -len(pictures[name])
+        def nearness(name: str) -> tuple[float, float, int]:
+            named, rarity = words_of(name), {word: math.log(1 + len(pictures) / counts[word]) for word in pictures[name]}
+            found = sum(likeness[word] * rarity[word] * (1.25 if word in named else 1) for word in rarity if word in likeness)
+            return found, -max((rarity[word] for word in named if word not in likeness), default=0), -len(rarity)
 
         name = max(pictures, key=nearness)
-        if nearness(name)[0] > 0 and not set(words_of(name)) <= set(subject):
-            text = ", ".join(dict.fromkeys((name, looks[0], *asked)))
+        alone = set(asked) <= {looks[0]} and set(words_of(name)) <= set(subject) <= set(pictures[name])
+        if nearness(name)[0] > 0 and not alone:
             nearest = "the nearest picture" if counts.keys() & set(subject) else "the nearest by spelling"
-            return text, f"{model} learned no picture of this name: it draws “{name}”, {nearest}."
+            return f"{name}, {looks[0]}", f"{model} draws one thing that it learned, on white: “{name}”, {nearest}."
     known = counts.keys() | words_of(" ".join(looks))
     if unknown := [word for word in every if word not in known | _FILLERS]:
         phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"

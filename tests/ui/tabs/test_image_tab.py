@@ -12,7 +12,7 @@ from specviz.errors import BadInput
 from specviz.models.image import prompts as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.pipeline import image
-from specviz.prompts import sprites
+from specviz.prompts import table
 from specviz.targets.image import ImageSession
 from specviz.trace import store
 from specviz.training.families import emoji
@@ -215,13 +215,16 @@ def test_words_that_no_learned_picture_was_asked_for_by_are_named(
 @pytest.mark.parametrize(
     ("prompt", "read", "doubt"),
     [
-        ("owl, twemoji style, on blue", None, ""),
-        ("owl, noto style", None, "“noto”"),
+        ("owl, twemoji style", None, ""),
+        ("owl, twemoji style, on blue", "owl, twemoji style", "“owl”, the nearest picture"),
+        ("owl, noto style", "owl, twemoji style", "“owl”"),
         ("two owls on a spaceship", "owl, twemoji style", "“owl”"),
-        ("a ladybird on blue", "lady beetle, twemoji style, on blue", "“lady beetle”, the nearest picture"),
+        ("a ladybird on blue", "lady beetle, twemoji style", "“lady beetle”, the nearest picture"),
         ("a kaktus", "cactus, twemoji style", "“cactus”, the nearest by spelling"),
-        ("a 🦉 on blue", "a owl on blue", ""),
+        ("the 🦉", "the owl", ""),
         ("❤️", "red heart", ""),
+        ("a dog", "dog face, twemoji style", "“dog face”, the nearest picture"),
+        ("a blue circle left of a fox, on a pink ground", "fox, twemoji style", "“fox”, the nearest picture"),
         ("狮子", None, "“狮子”"),
         ("", None, ""),
     ],
@@ -232,5 +235,5 @@ def test_a_model_that_knows_names_reads_other_words_as_the_nearest_one(prompt, r
 
 
 def test_nine_in_ten_descriptions_in_other_words_are_read_as_what_they_describe():
-    read = {name: image_words.reading("sprites-32", words)[0].startswith(name) for words, name in sprites().items()}
+    read = {name: image_words.reading("sprites-32", words)[0].startswith(name) for words, name in table("sprites").items()}
     assert sum(read.values()) >= 0.9 * len(read)
