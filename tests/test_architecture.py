@@ -65,7 +65,7 @@ BUDGETS = {
     "specviz": 1_532,
     "targets": 15_764,
     "trace": 13_993,
-    "training": 82_430,
+    "training": 82_640,
     "ui": 43_110,
     "viewer": 3_599,
 }
