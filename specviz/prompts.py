@@ -42,7 +42,7 @@ def pictures(count: int = 64) -> list[str]:
 
 
 def table(name: str) -> Mapping[str, Any]:
-    """Return a set that says more of each prompt, such as ``sprites``: descriptions in other words, with the concept's name."""
+    """Return a set with an entry per prompt, such as ``sprites``: descriptions in other words, each with its concept's name."""
     return _read()[name]  # type: ignore[no-any-return]
 
 

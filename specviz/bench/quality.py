@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from specviz.models.image.load import weights_of
 from specviz.pipeline.runner import Prepared
 from specviz.prompts import table
 
+_scorer = cache(load)
 BLOCK = 1024
 """Codes per block of the distance matrix."""
 
@@ -80,7 +82,7 @@ def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> 
     For the prompts of the sprites, also return ``first``: 1 if the concept's name scores best among all names, else 0.
     """
     loaded: Any = ready.loaded
-    distances, score = code_distances(ready, timed.ids, 0), load(weights_of("image_score"))
+    distances, score = code_distances(ready, timed.ids, 0), _scorer(weights_of("image_score"))
     text, picture, names = str(prompt), loaded.picture(list(timed.ids)), list(table("sprites").values())
     fit = float(score.of([picture], [text])[0, 0])
     numbers = {"distance": distances.own, "independent": distances.independent, "score": fit}

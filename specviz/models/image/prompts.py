@@ -276,7 +276,8 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
     """Return the prompt as the shipped ``model`` reads it, and a warning about unknown words or combinations of words, or "".
 
     Pictographs are read by their Unicode names. A model in :data:`BY_NAME` reads other words, or more words, as the nearest
-    picture's name. Of each word the closest spelling counts, by likeness and rarity, and more in a name.
+    picture's name. Of each word the closest spelling counts, by likeness and rarity, and more in a name. Of equally
+    near names, the one whose other words are the most common wins.
     """
     if _PICTOGRAPH.search(prompt):
         spelled = _PICTOGRAPH.sub(lambda one: f" {unicodedata.name(one[0], one[0]).lower()} ", prompt.replace("\ufe0f", ""))
