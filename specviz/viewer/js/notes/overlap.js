@@ -32,13 +32,13 @@ noteRegistry.register("overlap", {
 });
 
 function distributionKey() {
-  const key = (kind, text) => [dom.h("i", { class: `sv-swatch ${kind}` }), text];
+  const key = (kind, text) => dom.h("span", {}, dom.h("i", { class: `sv-swatch ${kind}` }), ` ${text}`);
   const parts = [
-    key("sv-overlap", "shared "),
-    key("sv-more-p", "p only: the residual "),
+    key("sv-overlap", "shared"),
+    key("sv-more-p", "p only: the residual"),
     key("sv-more-q", "q only: too eager"),
   ];
-  return dom.h("p", { class: "sv-mute sv-distribution-legend" }, parts);
+  return dom.h("p", { class: "sv-mute sv-overlap-legend" }, parts);
 }
 
 /** The tokens that matter most, as many as there is room for. @param {Step} step @param {Book | null} book */
