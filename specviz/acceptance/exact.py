@@ -13,6 +13,7 @@ Deterministically chosen children count as point masses (q = 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -40,35 +41,41 @@ class TargetTokens:
     """The target's token after each node: the argmax at temperature 0, else a sample with the noise of the next position.
 
     On CUDA, the tokens after all nodes are computed at once, because reading node by node would synchronize each time. On a CPU,
-    only visited nodes are computed.
+    only visited nodes are computed. ``known``: the tokens, if the host already has them.
     """
 
-    def __init__(self, logits: Tensor, tree: DraftTree, context: Context) -> None:
+    def __init__(self, logits: Tensor, tree: DraftTree, context: Context, known: list[int] | None = None) -> None:
         self._logits = logits
         self._tree = tree
         self._context = context
-        self._all: list[int] | None = None
-        if logits.device.type != "cpu":
+        self._all = known
+        if not known and logits.device.type != "cpu":
             self._all = self._choose(range(len(tree)))
 
     def _choose(self, nodes: Sequence[int]) -> list[int]:
         context, depths = self._context, self._tree.shape.depths
         rows = self._logits[list(nodes)] if len(nodes) != len(self._tree) else self._logits
         places = [context.position + 1 + depths[node] for node in nodes]
-        return [int(token) for token in context.warp.choose(rows, places, context.noise).tolist()]
+        return context.warp.choose(rows, places, context.noise).tolist()
 
     def at(self, node: int) -> int:
         """Return the target's token after ``node``."""
         return self._all[node] if self._all is not None else self._choose([node])[0]
 
 
+@dataclass(frozen=True)
 class Match:
-    """Rule that descends to the child with the target's token. If no child has this token, the token is the bonus."""
+    """Rule that descends to the child with the target's token. If no child has this token, the token is the bonus.
+
+    ``known``: the target's token after each node, if the host already has them.
+    """
+
+    known: list[int] | None = None
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         tree = draft.tree
         tokens, children = tree.host_tokens, tree.shape.children
-        choices = TargetTokens(target.logits, tree, context)
+        choices = TargetTokens(target.logits, tree, context, self.known)
         judged: list[int] = []
         visited: list[int] = []
         node: int | None = 0

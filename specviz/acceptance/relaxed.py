@@ -203,6 +203,6 @@ def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
     # In blocks, because the full distance matrix of a real model takes gigabytes.
     for start in range(0, len(wide), 1024):
         distances = torch.cdist(wide[start : start + 1024], wide)
-        distances[torch.arange(len(distances)), torch.arange(start, start + len(distances))] = float("inf")
+        distances.diagonal(start).fill_(torch.inf)
         rows.append(distances.topk(count, largest=False, sorted=True).indices)
     return torch.cat(rows)

@@ -65,7 +65,8 @@ class SparseResidual:
             self._r = [max(r - q * self._mass, 0.0) for r, q in zip(self._r, self._q, strict=True)]
             self._q[slot] = 0.0
             total = sum(self._q)
-            self._q = [q / total for q in self._q] if total > 0 else self._q
+            if total > 0:
+                self._q = [q / total for q in self._q]
         self._mass -= before - sum(self._r)
         if self._mass < _SMALL:
             self._mass = float(self._residual().sum(dtype=torch.float64))
@@ -83,7 +84,7 @@ class SparseResidual:
 
     def overlap(self, node: int) -> OverlapPosition:
         """Return p and q of the most likely tokens, and sum min(p, q), the acceptance probability of one sampled child."""
-        q = [1.0] * len(self._r) if self._q is None else self._q
+        q = self._q or [1.0] * len(self._r)
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
         return OverlapPosition(
             node=node,

@@ -125,6 +125,7 @@ def test_published_heads_draft_from_graphs_as_ours_do(case, warped):
         ("eagle", {"tree": "published"}, 3),
         ("speculative_sampling", {"gamma": 4}, 3),
         ("easyspec", {"group": 2}, 4),  # its draft is the target's own layers, which copy a new shape too
+        ("polybasic", {"middle": "small_draft", "gathered": 2, "depth": 2}, 4),  # one for each pass in the middle
         ("medusa", {"tree": "published", "rule": "typical"}, 3),
         ("traversal", {"shape": "sparse"}, 3),
         ("ddd", {"depth": 8, "width": 6, "nodes": 24, "threshold": "own", "log_mass": -2.0}, 4),

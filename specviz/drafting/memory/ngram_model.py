@@ -91,8 +91,7 @@ def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[n
     Queries that do not occur in ``keys``, or are not ``allowed``, get the index ``len(keys)``.
     """
     at = np.searchsorted(keys, queries)
-    hit = np.append(keys, -1)[at] == queries
-    hit &= allowed
+    hit = allowed & (np.append(keys, -1)[at] == queries)
     return np.where(hit, at, len(keys)), hit
 
 

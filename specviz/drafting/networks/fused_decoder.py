@@ -298,19 +298,19 @@ class FusedSession:
     def score(self, tree: DraftTree) -> TargetPass:
         return self._run(tree, 0)
 
-    def _run(self, tree: DraftTree, last: int) -> TargetPass:
+    def _run(self, tree: DraftTree, last: int, together: bool = False) -> TargetPass:
         start, nodes, device = self.length, len(tree), self.decoder.device
         self._cache.reserve(start + nodes)
         self.decoder.reach(start + max(tree.shape.depths) + 1)
         places = to_device([start + depth for depth in tree.shape.depths], device)
         mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
-        return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, last=last))
+        return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, together, last))
 
     def keep(self, path: Sequence[int]) -> None:
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        self._cache.length = length
+        self._cache.length = min(length, self.length)
 
     def close(self) -> None:
         self._cache = self.decoder.open(1)

@@ -48,7 +48,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
         super().__init__(network.embedding.device)
         config = network.config
         self.columns = columns
-        self.cache = KeyValues(config.kv_heads, config.head_size, columns, network.embedding)
+        self.cache: KeyValues = KeyValues(config.kv_heads, config.head_size, columns, network.embedding)
         self._network = network
 
     @property
@@ -70,7 +70,7 @@ class BlockLevels(CapturedLevels[_Seeds]):
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
         """Set this round's committed inputs, as for :meth:`commit`, and the layer's last inputs ``recent`` before them."""
         self.trail = []
-        self._round = (tokens, features, start, state, recent)
+        self._round = tokens, features, start, state, recent
 
     def first(self) -> Tensor:
         """Return raw logits [1, support] after the root."""
@@ -145,7 +145,6 @@ class FixedBlocks(BlockLevels):
 
     def __init__(self, network: BlockNet, columns: int) -> None:
         super().__init__(network, columns)
-        self.cache.clear()
         self.hold(network, columns)
 
     def take(self, tokens: Tensor, features: Tensor, start: Any, state: State, recent: Tensor) -> None:
@@ -187,7 +186,7 @@ class BlockDrafter(LevelsDrafter[BlockLevels]):
         self._open(context)
         if prefill is not None:
             for start, end in chunks(len(context.ids) - 1, PIECE):
-                tokens = to_device(list(context.ids[start + 1 : end + 1]), self._recent.device)
+                tokens = to_device(context.ids[start + 1 : end + 1], self._recent.device)
                 self._commit(tokens, prefill.hidden[self._tap][start:end])
 
     @torch.inference_mode()

@@ -105,7 +105,7 @@ class FeatureDrafter(LevelsDrafter[FeatureLevels]):
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         if finished.target.hidden:
-            rows = to_device(list(path), finished.context.device)
+            rows = to_device(path, finished.context.device)
             self._waiting.append(self._true(self._states(finished.target, rows)))
         else:
             self._waiting += self._drafted(finished, path)

@@ -61,6 +61,7 @@ class _Level:
 class CapturedLevels(Levels, Generic[Here]):
     """Levels whose steps are captured on CUDA and replayed in later rounds. A step sets ``_here``, the state for later levels."""
 
+    cache: Any
     columns = 1 << 30
     """Number of columns of the cache; by default unlimited, for levels without a cache or with a session's."""
 
@@ -76,7 +77,8 @@ class CapturedLevels(Levels, Generic[Here]):
         """Number of forwards since :meth:`take_calls`."""
 
     def hold(self, network: Any, columns: int) -> None:
-        """Prepare for steps of fixed shape that read this many columns and the network's rotary table."""
+        """Prepare for steps of fixed shape that read this many columns of the cache and the network's rotary table."""
+        self.cache.clear()
         network.reach(columns + ROOM)
         self._held = network.rotary  # captured steps read this table even if the network replaces its own
         self._column = torch.arange(columns, device=self._device)
@@ -233,7 +235,6 @@ class FixedLevels(FeatureLevels):
 
     def __init__(self, runtime: Any, columns: int) -> None:
         super().__init__(runtime, columns)
-        self.cache.clear()
         self.count: int
         """Number of committed inputs of the round."""
         self.hold(runtime, columns)

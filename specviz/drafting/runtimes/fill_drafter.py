@@ -47,7 +47,7 @@ class FillLevels(CapturedLevels[_Slot]):
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network.embedding.device)
         self.columns = columns
-        self.cache = LayerCaches(network.config.layers, network.config, columns, network.embedding)
+        self.cache: LayerCaches = LayerCaches(network.config.layers, network.config, columns, network.embedding)
         self._network = network
 
     def commit(self, states: Tensor, places: Tensor, start: int | Tensor) -> None:
@@ -131,7 +131,6 @@ class FixedFill(FillLevels):
 
     def __init__(self, network: FillRuntime, columns: int) -> None:
         super().__init__(network, columns)
-        self.cache.clear()
         self.hold(network, columns)
         self._inputs: Tensor
         """The root's token, the first position, and the number of valid rows."""

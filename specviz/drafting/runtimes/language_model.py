@@ -228,15 +228,18 @@ class SmallLevels(FixedChain):
     def _runtime(self) -> SmallRuntime:
         return self._runtimes[self.asked > 0]
 
-    def after_each(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids``. Returns logits [token, support] after each of them."""
-        self.take(ids, 0)
+    def after_each(self, ids: Sequence[int], drafted: Sequence[Tensor] = ()) -> Tensor:
+        """See :meth:`SmallModel.extend_all`."""
+        end = len(ids) + len(drafted)
+        self.take([*ids, *[0] * len(drafted)], 0)
+        if drafted:
+            torch.cat([*drafted], out=self._inputs[len(ids) : end])
 
         def work() -> Tensor:
             self._here = self._inputs[-1:]  # no level follows
             return self._logits(self._first_outputs())
 
-        return self.step("each", work)[: len(ids)]
+        return self.step("each", work)[:end]
 
 
 Chain = ChainLevels | FixedChain
@@ -269,30 +272,30 @@ class SmallModel:
     def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
         if self._levels is not None and not isinstance(ids, Tensor) and self._runtimes[0] is self._model.inference():
             return self.chain(ids, 1).ask()[0]
-        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._device)
+        tokens = ids if isinstance(ids, Tensor) else to_device(ids, self._device)
         return self._model(tokens, self._cache, last_only=True)[-1]
 
     @torch.inference_mode()
     def chain(self, ids: Sequence[int], deepest: int) -> Chain:
         if len(ids) > SHORT:
-            self._model(to_device(list(ids[:-SHORT]), self._device), self._cache, last_only=True)
+            self._model(to_device(ids[:-SHORT], self._device), self._cache, last_only=True)
             ids = ids[-SHORT:]
         if self._levels is not None:
             self._levels.take(ids, deepest)
             return self._levels
 
         def after(token: Tensor | None) -> Tensor:
-            tokens = to_device(list(ids), self._device) if token is None else token
+            tokens = to_device(ids, self._device) if token is None else token
             return self._runtimes[token is not None](tokens, self._cache, True)[-1]
 
         return ChainLevels(after, deepest)
 
     @torch.inference_mode()
-    def extend_all(self, ids: Sequence[int]) -> Tensor:
-        """Append ``ids``. Returns logits [token, support] after each of them."""
-        if self._levels is not None and len(ids) <= SHORT:
-            return self._levels.after_each(ids)
-        return self._model(to_device(list(ids), self._device), self._cache)
+    def extend_all(self, ids: Sequence[int], drafted: Sequence[Tensor] = ()) -> Tensor:
+        """Append ``ids``, then the tokens ``drafted`` [1] on the device. Returns logits [token, support] after each of them."""
+        if self._levels is not None and len(ids) + len(drafted) <= SHORT:
+            return self._levels.after_each(ids, drafted)
+        return self._model(torch.cat((to_device(ids, self._device), *drafted)), self._cache)
 
     def rewind(self, length: int) -> None:
         self._cache.keep(length)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 import torch
@@ -159,17 +159,15 @@ class _Candidates:
                     self.values.append(above + child_log_q)
                     self.probabilities.append(math.exp(child_log_q))
         if len(self.tokens) > first:
-            self.beams.append(self._ranked(range(first, len(self.tokens)))[:width])
+            self.beams.append(self.ranked(first)[:width])
         return len(self.tokens) > first
 
-    def _ranked(self, nodes: Sequence[int]) -> list[int]:
-        """Return ``nodes`` by value; the earlier node wins ties."""
-        return sorted(nodes, key=self.values.__getitem__, reverse=True)
+    def ranked(self, first: int = 1) -> list[int]:
+        """Return the candidates from ``first`` on by value; the earlier one wins ties.
 
-    def ranked(self) -> list[int]:
-        """Return the candidates by value. A parent precedes its children, because its value is at least theirs and it was added
-        earlier."""
-        return self._ranked(range(1, len(self.tokens)))
+        A parent precedes its children, because its value is at least theirs and it was added earlier.
+        """
+        return sorted(range(first, len(self.tokens)), key=self.values.__getitem__, reverse=True)
 
     def beam_values(self) -> list[list[float]]:
         """Return the log values of each level's beam, level 1 first."""
@@ -220,16 +218,6 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
     return _Beam(found, ids.flatten()[order], parents, ordered.values[:width], support)
 
 
-def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
-    """Copy the levels' children to the host at once: log-probabilities and tokens [row, child]."""
-    (log_q, tokens), found, start = torch.cat([beam.found for beam in beams], dim=1).tolist(), [], 0
-    for beam in beams:
-        end = start + beam.found.shape[1]
-        found.append((log_q[start:end], tokens[start:end]))
-        start = end
-    return found
-
-
 class Dynamic:
     """Tree builder of EAGLE-2.
 
@@ -237,6 +225,9 @@ class Dynamic:
     nodes kept without the root, or a policy that chooses it. ``temperature_floor``: minimum temperature of the drafter's
     probabilities; 0 uses them unchanged, as published; by default 0 for a given number of nodes, else
     :data:`MIN_CONFIDENCE_TEMPERATURE`. ``chosen``: note on an optimised depth.
+
+    ``read(found, tokens)``: function that copies the children of levels, each [2, row, child], to the host as nested lists. With
+    the ``tokens`` of the beams, another model's pass over them can share the copy.
     """
 
     def __init__(
@@ -244,6 +235,7 @@ class Dynamic:
         chosen: TreeDepth | None = None
     ) -> None:  # fmt: skip
         self.depth, self.width, self.size, self.stop, self.chosen = depth, width, size, stop, chosen
+        self.read: Callable[..., Any] = lambda found, tokens: torch.cat(found, dim=1).tolist()
         self.temperature_floor = (
             temperature_floor if temperature_floor is not None else 0.0 if isinstance(size, int) else MIN_CONFIDENCE_TEMPERATURE
         )
@@ -257,18 +249,18 @@ class Dynamic:
                 math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > MIN_LOG_PROBABILITY
             ]
             size = size(worth, len(candidates.beams) - 1)
-        kept_nodes, pruned_nodes = sorted(ranked[:size]), list[int]()
+        kept, pruned_nodes = [0, *sorted(ranked[:size])], list[int]()
         if context.record_notes:
             with context.untimed:  # nodes of beams first: only they have children, so parents are never missing
                 beam_nodes = {node for nodes in candidates.beams for node in nodes}
                 pruned_nodes = sorted(sorted(ranked[size:], key=lambda node: node not in beam_nodes)[:MAX_PRUNED])
-        place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
+        place = {node: number for number, node in enumerate([*kept, *pruned_nodes])}
 
         def make_notes() -> list[Note]:
             growth = GrowthNote(
                 beams=[[place[node] for node in beam if node in place] for beam in candidates.beams],
                 value=[candidates.values[node] for node in place],
-                kept=1 + len(kept_nodes),
+                kept=len(kept),
                 considered=len(candidates.tokens) - 1,
                 depth=self.chosen,
             )
@@ -281,10 +273,9 @@ class Dynamic:
         placed = getattr(drafter, "placed", None)  # a drafter that reads its own outputs after the round
         if placed is not None:
             row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
-            placed({place[node]: row_of[node] for node in (0, *kept_nodes) if node in row_of})
+            placed({place[node]: row_of[node] for node in kept if node in row_of})
         tokens, parents = candidates.tokens, [place.get(parent, -1) for parent in candidates.parents]
-        confidence = [None, *(candidates.probabilities[node] for node in kept_nodes)]
-        kept = (0, *kept_nodes)
+        confidence = [None, *(candidates.probabilities[node] for node in kept[1:])]
         tree = DraftTree.of([tokens[node] for node in kept], [parents[node] for node in kept], context.device)
         pruned = [(parents[node], tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
         return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)
@@ -299,10 +290,11 @@ class Dynamic:
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.temperature_floor, context.warp.temperature) if self.temperature_floor else 1.0
         levels, ahead = drafter.levels(context) if limit > 0 else None, ahead_on(context.device)
+        if levels is None:
+            return candidates, False
         beam: _Beam | None = None
         waiting: list[_Beam] = []
-        for level in range(1, 1 + (0 if levels is None else min(limit, levels.deepest))):
-            assert levels is not None
+        for level in range(1, 1 + min(limit, levels.deepest)):
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
             beam = levels.step((self.width, temperature), work)
             waiting.append(beam)
@@ -316,9 +308,12 @@ class Dynamic:
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
         """Add the drafted levels to the candidates. Returns whether the tree ends with one of them, and whether ``stop`` ended
         it."""
-        for rows, offers in _host(beams) if beams else ():
-            if not candidates.expand(rows, offers, self.width):
+        log_q, tokens = self.read([beam.found for beam in beams], [beam.tokens for beam in beams]) if beams else ((), ())
+        row = 0
+        for beam in beams:
+            if not candidates.expand(log_q[row:], tokens[row:], self.width):
                 return True, False
+            row += beam.found.shape[1]
             deeper = len(candidates.beams) <= limit
             if self.stop and deeper and self.stop.met(candidates.beam_values()):
                 return True, True

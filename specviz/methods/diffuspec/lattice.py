@@ -113,8 +113,8 @@ def search(
         total = (scores[:, None] + gained).ravel()
         order = np.argsort(-total, kind="stable")
         parent, pick = np.divmod(order, len(column.tokens))
-        ended = int(column.tokens[pick[0]]) in ends
-        going = np.array([int(token) not in ends for token in column.tokens[pick]])
+        ended = column.tokens[pick[0]] in ends
+        going = np.array([token not in ends for token in column.tokens[pick]])
         chosen = np.flatnonzero(going | (np.arange(len(order)) == 0))[:width]
         parent, pick = parent[chosen], pick[chosen]
         steps.append(Step(tuple(parent.tolist()), tuple(pick.tolist()), tuple(total[order[chosen]].tolist())))
@@ -190,7 +190,7 @@ class Searched:
         # Temperature 1 in every run, since the search does not sample.
         log_q = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
         lattice = columns(log_q, self.drafter.support, self._mass, self._cap, self._end_places)
-        before = ([-1, -1, *context.ids[-2:]])[-2:]
+        before = [-1, -1, *context.ids[-2:]][-2:]
         best = search(lattice, self._ngrams, before, self._weight, self._width, self._ends)
         cut = fence(lattice, self._ends)
         self._counted = min(length, cut - 1 if cut else length, len(best.path) - 1 if best.ended else length)

@@ -22,12 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.levels import ChainLevels
-from specviz.drafting.networks.fused_decoder import FusedDecoder, spans
+from specviz.drafting.networks.fused_decoder import FusedDecoder, FusedSession, spans
 from specviz.drafting.networks.rotary import turn
 from specviz.drafting.networks.small_lm import FixedRows, Rows, SmallCache, SmallLM, SmallRuntime, unit
 from specviz.drafting.runtimes.language_model import Chain, ChainModel, LanguageModelDrafter, SmallModel
 from specviz.engine.interfaces import Context, Pick, TargetPass
-from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 from specviz.targets.hybrid import CausalTarget
@@ -167,34 +166,24 @@ class SmallFuzzy(SmallModel):
         return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
 
 
-class FusedFuzzy:
+class FusedFuzzy(FusedSession):
     """State of a lean decoder in one run."""
 
     support: Tensor | None = None
 
     def __init__(self, decoder: FusedDecoder, vocab_size: int, calibrated: bool) -> None:
-        self._decoder, self._calibrated = decoder, calibrated
-        self._cache = decoder.open(512)
-        self._rows = min(vocab_size, decoder.shape.vocab_size)
+        super().__init__(decoder, PIECE)
+        self._calibrated, self._rows = calibrated, min(vocab_size, decoder.shape.vocab_size)
         if decoder.shape.vocab_size != vocab_size:
             self.support = torch.arange(self._rows, device=decoder.device)
 
     def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool = False) -> Tensor:
         """Append ``ids`` to the cache and return the logits [support] of the next token."""
-        tokens = ids.to(self._decoder.device) if isinstance(ids, Tensor) else to_device(list(ids), self._decoder.device)
-        for piece in tokens.clamp_max(self._decoder.shape.vocab_size - 1).split(PIECE):
-            logits = self._pass(DraftTree(chain(len(piece) - 1), piece), fuzzy)
+        tokens = ids.to(self.decoder.device) if isinstance(ids, Tensor) else to_device(ids, self.decoder.device)
+        for piece in tokens.clamp_max(self.decoder.shape.vocab_size - 1).split(PIECE):
+            logits = self._run(DraftTree(chain(len(piece) - 1), piece), 1, fuzzy).logits
+            self._cache.length += len(piece)
         return logits[-1, : self._rows]
-
-    def _pass(self, tree: DraftTree, fuzzy: bool) -> Tensor:
-        start, nodes, device = self._cache.length, len(tree), self._decoder.device
-        self._cache.reserve(start + nodes)
-        self._decoder.reach(start + nodes)
-        places = torch.arange(start, start + nodes, device=device)
-        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
-        logits = self._decoder(tree.tokens, places, self._cache, mask, together=fuzzy, last=1)[0]
-        self._cache.length += nodes
-        return logits
 
     def chain(self, ids: Sequence[int], deepest: int) -> ChainLevels:
         """Return the levels of a round.
@@ -207,18 +196,10 @@ class FusedFuzzy:
 
         return ChainLevels(after, deepest)
 
-    def rewind(self, length: int) -> None:
-        """Drop all cache entries after the first ``length`` tokens."""
-        self._cache.length = min(length, self._cache.length)
-
     def entries(self, start: int, end: int) -> Tensor:
         """Return a copy on the CPU of the keys and values of the tokens ``start`` to ``end``, [layer, token, number]."""
         layers = [layer[:, :, start:end].permute(2, 0, 1, 3).flatten(1).cpu() for layer in self._cache.layers]
         return torch.stack(layers)
-
-    def close(self) -> None:
-        """Free the cache."""
-        self._cache = self._decoder.open(1)
 
 
 def grouped_model(

@@ -145,7 +145,7 @@ class JudgedModel(LanguageModelDrafter):
         support = self.support
         if support is None:
             support = torch.arange(rows.shape[-1], device=rows.device)
-        written = to_device(list(emitted), rows.device)
+        written = to_device(emitted, rows.device)
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         draft_p = (rows * (support[None] == written[:, None])).sum(-1)
         target_p = distributions.gather(-1, written[:, None])[:, 0]
@@ -281,7 +281,7 @@ class DrafterSelector:
             return None
         nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
         logits = finished.target.logits
-        return finished.context.warp.probabilities(logits.index_select(0, to_device(list(nodes), logits.device)))
+        return finished.context.warp.probabilities(logits.index_select(0, to_device(nodes, logits.device)))
 
     def _complete_note(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
         """Add to the note how every arm would have drafted from this root, and the chains that wait."""

@@ -95,7 +95,7 @@ class StepwiseDrafter(FeatureDrafter):
         return guesses
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        note = StepEmbeddingsNote([float(norm) for norm in self._steps.norm(dim=-1)], self._reached, self._kept)
+        note = StepEmbeddingsNote(self._steps.norm(dim=-1).tolist(), self._reached, self._kept)
         if self._bare is not None:
             note = note.replace(asked=self._guess_counts, with_=self._right[0], without=self._right[1])
         return (*super().draft_notes(picks), note.to_note())

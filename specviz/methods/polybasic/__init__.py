@@ -73,6 +73,8 @@ def compose(parameters: Parameters, resources: TextResources) -> parts.Compositi
         cost = middle.cost()
         size = parameters.nodes or parts.SpeedupPolicy.on(cost, forward=forward / cost.at(1))
         builder = parts.Dynamic(parameters.depth, parameters.width if middle.branches else 1, size)
-        controller = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)
+        controller = cascade = Cascade(middle, parts.FeatureDrafter(network), builder, *rest)
+        if not middle.branches and middle.device.type == "cuda":
+            builder.read = cascade.read
     warnings = tuple(word for word in (*middle.warnings, best.warning(candidates, recipe)) if word)
     return parts.Composition(controller, parts.Rejection(), taps, f"{middle.title}, {below} below it", warnings)

@@ -10,6 +10,7 @@ distribution after the tokens before it. That distribution is the q of the targe
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.acceptance.exact import Match
+from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import (
     Acceptance,
     Context,
@@ -30,13 +33,12 @@ from specviz.engine.interfaces import (
 )
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.engine.to_device import to_device
-from specviz.engine.tree import DraftTree, shape_of
-from specviz.methods.polybasic.intermediate import IntermediateModel
+from specviz.engine.tree import DraftTree
+from specviz.methods.polybasic.intermediate import IntermediateModel, SmallSession
 from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, CascadeTotals
 
 LONGEST = 64
 """Maximum number of tokens in a buffer."""
-NOTHING_YET = CascadeTotals(0, 0, 0, 0, 0, 0.0, 0.0)
 
 
 class Provisional(Drafter, Protocol):
@@ -87,12 +89,13 @@ class Cascade(Generic[Below]):
         self._drafter, self._builder, self._judge = drafter, builder, judge
         self._taps, self._facts, self._ends = tuple(taps), facts, ends
         self._session: Session | None = None
-        self._so_far = NOTHING_YET
+        self._inner: Context
+        self._verified: tuple[TargetPass, int, Acceptance] | None
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """Prefill the intermediate model and the drafter with the prompt."""
         self._drafter.begin(context, prefill)
-        self._so_far = NOTHING_YET
+        self._totals: Any = Counter(dict[str, Any](kept=0, passes=0, calls=0, drafting=0.0, verifying=0.0))
         if self._fits(context):
             self._session = self.intermediate.open(
                 min(self.intermediate.context_length, len(context.ids) + context.max_depth), self._taps
@@ -131,44 +134,58 @@ class Cascade(Generic[Below]):
 
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
         """Run one round of the intermediate model with the drafter below it; append its tokens to the buffer."""
-        started = time.perf_counter_ns()
-        draft = self._builder.build(self._drafter, inner)
+        clock = Stopwatch(inner.device, Untimed(inner.device))
+        # The drafter's tree stays on the host, because the tree of the pass is built from its tokens.
+        self._inner, self._verified = replace(inner, device=torch.device("cpu"), mark=clock.mark), None
+        clock.start()
+        draft = self._builder.build(self._drafter, self._inner)
         if not buffer.passes:  # the committed text has now been read
             buffer.mark = self._drafter.bookmark()
-        between = time.perf_counter_ns()
-        scored, lead = self._score(inner, draft.tree)
-        verdict = self._judge.judge(draft, scored, inner)
-        nodes = (0, *verdict.path)
+        if not self._verified:
+            clock.mark("draft")
+            self._verified = *self._score(inner, draft.tree), self._judge
+        scored, lead, judge = self._verified
+        verdict = judge.judge(draft, scored, inner)
+        nodes = 0, *verdict.path
         assert self._session is not None and verdict.bonus is not None
         tokens = [*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus]
         self._session.keep([*range(lead), *(lead + node for node in nodes)])
-        ended = time.perf_counter_ns()
+        clock.stop()
+        times, ended = clock.read(), time.perf_counter_ns()
         self._drafter.observe(Round(inner, draft, scored, verdict, tokens))
-        learned = time.perf_counter_ns() - ended
+        drafting, verifying = (times.draft + time.perf_counter_ns() - ended) / 1e6, times.host / 1e6
         buffer.tokens += tokens
         if buffer.keeps:  # copied, as the next pass may overwrite them
             buffer.rows.append(scored.logits.index_select(0, to_device(nodes, inner.device)))
-        buffer.passes.append(
-            CascadePass(
-                len(draft.tree) - 1,
-                len(verdict.path),
-                draft.calls,
-                tokens,
-                (between - started + learned) / 1e6,
-                (ended - between) / 1e6,
-            )
-        )
+        self._totals.update(passes=1, calls=draft.calls, drafting=drafting, verifying=verifying)
+        buffer.passes.append(CascadePass(len(draft.tree) - 1, len(verdict.path), draft.calls, tokens, drafting, verifying))
+
+    def read(self, found: list[Tensor], tokens: list[Tensor]) -> Any:
+        """Copy the drafter's chain to the host, after the small draft model's pass over it and together with its tokens.
+
+        A round of the intermediate model then waits for the device once. See :class:`Dynamic` for the arguments.
+        """
+        inner, session = self._inner, self._session
+        assert isinstance(session, SmallSession)
+        inner.mark("draft")
+        ids = inner.ids[session.length :]
+        lead, first = len(ids) - 1, len(inner.ids)
+        logits = session.extend(ids, tokens).logits[lead:]
+        choices = inner.warp.choose(logits, range(first, first + len(logits)), inner.noise)
+        host = torch.cat([*found, choices.expand(2, 1, -1).mT], 1).tolist()
+        self._verified = TargetPass(logits), lead, Match([int(token) for (token,) in host[1][len(found) :]])
+        return host
 
     def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
         """Run the intermediate model in one pass over the committed tokens missing from its cache and over the tree; return the
         tree's part of the pass, and the number of missing tokens."""
         session = self._session
         assert session is not None
-        lead = list(inner.ids[session.length : -1])
-        if not lead:
-            return session.score(tree), 0
+        lead = inner.ids[session.length : -1]
         parents = [*range(-1, len(lead)), *(len(lead) + parent for parent in tree.shape.parents[1:])]
-        target_pass = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
+        target_pass = session.score(DraftTree.of([*lead, *tree.host_tokens], parents, inner.device))
+        if not lead:
+            return target_pass, 0
         hidden = {tap: states[len(lead) :] for tap, states in target_pass.hidden.items()}
         return TargetPass(target_pass.logits[len(lead) :], hidden), len(lead)
 
@@ -185,24 +202,16 @@ class Cascade(Generic[Below]):
                 with context.untimed:
                     found = context.warp.log_probabilities(rows).gather(1, tree.tokens[1:, None]).exp()
                     confidence[1:] = found.flatten().tolist()
-        calls, so_far = sum(filter_pass.calls for filter_pass in buffer.passes), self._so_far
-        so_far = self._so_far = so_far.replace(
-            rounds=so_far.rounds + 1,
-            buffered=so_far.buffered + len(tokens),
-            passes=so_far.passes + len(buffer.passes),
-            calls=so_far.calls + calls,
-            drafting=so_far.drafting + sum(filter_pass.drafting for filter_pass in buffer.passes),
-            verifying=so_far.verifying + sum(filter_pass.verifying for filter_pass in buffer.passes),
-        )
-        facts = (self.intermediate.name, self.gathered, len(tokens), buffer.passes, so_far, self._facts)
+        self._totals.update(rounds=1, buffered=len(tokens))
+        facts = (self.intermediate.name, self.gathered, len(tokens), buffer.passes, CascadeTotals(**self._totals), self._facts)
         notes = context.notes(lambda: [CascadeNote(*facts).to_note()])
         # All forwards that draft for the target count: the drafter's, and the intermediate model's passes.
-        return Draft(tree, proposals, confidence, calls + len(buffer.passes), notes=notes)
+        return Draft(tree, proposals, confidence, sum(1 + filter_pass.calls for filter_pass in buffer.passes), notes=notes)
 
     def observe(self, finished: Round) -> None:
         """Update the drafter with the target's hidden states; drop rejected tokens from the intermediate model's cache."""
         self._drafter.observe(finished)
         accepted = len(finished.verdict.path)
-        self._so_far = self._so_far.replace(kept=self._so_far.kept + accepted)
+        self._totals["kept"] += accepted
         if self._session is not None:
             self._session.rewind(min(self._session.length, len(finished.context.ids) + accepted))

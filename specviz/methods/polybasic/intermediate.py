@@ -90,8 +90,12 @@ class SmallSession:
         """Score a chain in one pass. Raises BadInput if the tree has branches."""
         if any(parent != place - 1 for place, parent in enumerate(tree.shape.parents)):
             raise BadInput("The small draft model verifies only chains; let the drafter below it draft one token per level.")
+        return self.extend(tree.host_tokens)
+
+    def extend(self, ids: Sequence[int], drafted: Sequence[Tensor] = ()) -> TargetPass:
+        """Score the chain of ``ids`` and of the tokens ``drafted`` [1], which only the device knows."""
         self._small.rewind(self._committed)
-        return TargetPass(self._wide(self._small.extend_all(tree.host_tokens)))
+        return TargetPass(self._wide(self._small.extend_all(ids, drafted)))
 
     def _wide(self, logits: Tensor) -> Tensor:
         """Return logits over the target's vocabulary, -inf for tokens outside this model's."""
@@ -103,7 +107,7 @@ class SmallSession:
         self._committed += len(path)
 
     def rewind(self, length: int) -> None:
-        self._committed = min(length, self._committed)
+        self._committed = length
 
     def close(self) -> None:
         self._small.close()

@@ -275,10 +275,9 @@ class Ladder:
                 break
             best = distribution.probability.topk(min(self.width, distribution.probability.numel()))
             ids = best.indices if distribution.ids is None else distribution.ids[best.indices]
-            for token, q in zip(ids.tolist(), best.values.tolist(), strict=True):
-                tokens.append(int(token))
-                parents.append(end)
-                confidence.append(float(q))
+            tokens += ids.tolist()
+            parents += [end] * len(ids)
+            confidence += best.values.tolist()
             end = len(tokens) - len(ids)
             chain.append(tokens[end])
             probability *= confidence[end] or 0.0

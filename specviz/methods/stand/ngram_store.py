@@ -91,8 +91,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
     peak = max(distribution.values())
     scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
     if not warp.greedy and (warp.top_k or warp.top_p < 1.0):
-        row = Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log())
-        return [float(p) for p in row.tolist()]
+        return Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log()).tolist()
     total = sum(scores)
     return [score / total for score in scores]
 
