@@ -113,6 +113,8 @@ def note(name: str) -> str:
     entry = resolve(name).entry
     if not entry or not (size := _to_fetch(entry)):
         return ""
+    if isinstance(entry.source, ShippedFile):
+        return note(entry.source.base)
     if isinstance(entry.source, WheelFile):
         return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"
     return OFFLINE if constants.HF_HUB_OFFLINE else f"{min(size, entry.source.size) / 1e9:.1f} GB from the hub"
@@ -158,8 +160,11 @@ def _counted(file: Path, modified_ns: int) -> int:
 def _to_fetch(entry: Entry) -> int:
     """Return the bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
     source = entry.source
-    if isinstance(source, ShippedFile) or (cache_folder() / "models" / entry.name).is_dir():
+    if (cache_folder() / "models" / entry.name).is_dir():
         return 0
+    if isinstance(source, ShippedFile):
+        base = resolve(source.base).entry if source.base else None
+        return 2 * entry.parameters + _to_fetch(base) if base else 0
     if isinstance(source, WheelFile):
         return source.wheel_size + source.size + 2 * entry.parameters
     from specviz.models.hub import hub

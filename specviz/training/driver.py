@@ -136,7 +136,7 @@ class TrainState:
             learned = {name: value for name, value in learned.named_parameters() if value.requires_grad}
         self.progress, self.best = Progress(), dict[str, Tensor]()
         self._weights, self._buffers = weights, dict(buffers or {})
-        self.move(learned.matrices if isinstance(learned, LowRank) else learned, **optimizer)
+        self.move(learned.leaves if isinstance(learned, LowRank) else learned, **optimizer)
 
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
         """Create an optimizer for ``leaves``, at the start of training or of a stage."""

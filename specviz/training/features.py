@@ -203,11 +203,12 @@ class FeatureStore:
         return features
 
 
-def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> FeatureStore:
-    """Return the store for a target and dialogues, on disk if the target runs on a CPU."""
+def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers, taps: tuple[int, ...] = ()) -> FeatureStore:
+    """Return the store for a target and dialogues, on disk if the target runs on a CPU. ``taps``: hidden states, see
+    :class:`FeatureStore`."""
     layers = int(model.config.get_text_config().num_hidden_layers)
-    # The early, middle and late hidden state that an EAGLE-3 drafter reads, and the last one.
-    taps = (min(2, layers - 1), layers // 2, max(layers - 3, 0), layers)
+    # By default the early, middle and late hidden state that an EAGLE-3 drafter reads, and the last one.
+    taps = taps or (min(2, layers - 1), layers // 2, max(layers - 3, 0), layers)
     if model.device.type != "cpu":
         free, _ = torch.cuda.mem_get_info(model.device)
         return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))

@@ -89,12 +89,14 @@ class Optimizer:
 class LowRank:
     """A low-rank change to every matrix of a network. Training updates ``factors``; :meth:`put` applies the change.
 
-    Tall factors start at zero, wide factors with orthonormal rows, so the initial change is zero.
+    Tall factors start at zero, wide factors with orthonormal rows, so the initial change is zero. ``rest``: whether training also
+    updates all other parameters, in full.
     """
 
-    def __init__(self, net: nn.Module, rank: int) -> None:
+    def __init__(self, net: nn.Module, rank: int, rest: bool = False) -> None:
         self.matrices = {name: value for name, value in net.named_parameters() if value.ndim == 2}
-        self.factors: dict[str, Tensor] = {}
+        self.rest = {name: value for name, value in net.named_parameters() if rest and value.ndim != 2}
+        self.factors = {name: value.data for name, value in self.rest.items()}
         self._base = {name: value.detach().clone() for name, value in self.matrices.items()}
         generator = torch.Generator().manual_seed(0)
         for name, value in self._base.items():
@@ -104,7 +106,12 @@ class LowRank:
             self.factors[name + TALL] = value.new_zeros(rows, least)
             self.factors[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
         for name, value in net.named_parameters():
-            value.requires_grad_(name in self.matrices)
+            value.requires_grad_(name in self.leaves)
+
+    @property
+    def leaves(self) -> dict[str, Tensor]:
+        """Parameters of the network whose gradients training needs."""
+        return {**self.matrices, **self.rest}
 
     @torch.no_grad()
     def put(self) -> None:
@@ -112,10 +119,11 @@ class LowRank:
         for name, value in self.matrices.items():
             value.copy_(torch.addmm(self._base[name], self.factors[name + TALL], self.factors[name + WIDE]))
 
-    def gradients(self, matrix_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the gradients of the factors from the gradients of the matrices."""
-        factor_gradients: dict[str, Tensor] = {}
-        for name, gradient in matrix_gradients.items():
+    def gradients(self, leaf_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the gradients of the factors from the gradients of :attr:`leaves`."""
+        factor_gradients = {name: leaf_gradients[name] for name in self.rest}
+        for name in self.matrices:
+            gradient = leaf_gradients[name]
             factor_gradients[name + TALL] = gradient @ self.factors[name + WIDE].T
             factor_gradients[name + WIDE] = self.factors[name + TALL].T @ gradient
         return factor_gradients

@@ -50,11 +50,12 @@ class HubRepository(Struct, frozen=True, forbid_unknown_fields=True, tag="hub"):
 
 
 class ShippedFile(Struct, frozen=True, forbid_unknown_fields=True, tag="shipped"):
-    """File that ships with this project, under ``assets/``."""
+    """File that ships with this project, under ``assets/``. ``base``: catalogue name of the model that it changes, if any."""
 
     path: str
     size: int
     sha256: str
+    base: str = ""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -22,6 +22,7 @@ from specviz.models.hub.cache_dir import (
 )
 from specviz.models.hub.catalog import HubRepository, ShippedFile, WheelFile, resolve
 from specviz.models.hub.convert import convert
+from specviz.models.hub.derived import unpack_derived
 from specviz.models.hub.hub import fetch_file, fetch_hub_file, fetch_repository
 from specviz.models.hub.packed_model import shipped_file, unpack
 from specviz.paths import BASE
@@ -72,7 +73,11 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
         return folder
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
-    return _safetensors_copy(copy, identity, lambda: file, progress, unpack if entry else convert)
+    way: Unpack = unpack if entry else convert
+    if isinstance(source, ShippedFile) and source.base:
+        base = source.base
+        way = lambda path, part: unpack_derived(path, prepare(base, progress), part)  # noqa: E731
+    return _safetensors_copy(copy, identity, lambda: file, progress, way)
 
 
 def _safetensors_copy(

@@ -243,7 +243,7 @@ class DialogueTraining(TrainState):
     dialogues: Dialogues
     held_out: Sequence[int]
     measured: Measure
-    marks = MARKS
+    marks: Sequence[int] = MARKS
 
     visited: Callable[[], list[int]]
     """Function that returns the dialogues read in training, without repeats and in order."""

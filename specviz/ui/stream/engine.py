@@ -97,12 +97,13 @@ def borrowed(took: deque[float]) -> Stream:
 
 def fetch(request: Request, progress: Progress) -> None:
     """Fetch the target and, if in the catalogue, the draft model. Raises ModelUnavailable if fetching fails."""
-    from specviz.models.hub.catalog import ShippedFile, resolve
+    from specviz.models.hub.catalog import resolve
     from specviz.models.hub.in_subprocess import load_in_subprocess
 
     for name, anything in ((request.target, True), (request.draft or "", False)):
         entry = resolve(name).entry if name else None
-        if not entry and name and anything or entry and not isinstance(entry.source, ShippedFile):
+        # A shipped file has all of a model, unless it has a base.
+        if not entry and name and anything or entry and getattr(entry.source, "base", True):
             progress(f"Looking for {name}", None)
             load_in_subprocess(name, progress)
 

@@ -29,6 +29,11 @@ _DELTA: dict[str, Any] = {
                         "mrope_section": [2, 1, 1], "mrope_interleaved": True},
 }  # fmt: skip
 """A shape of Qwen3.5 in which no two sizes are the same by chance."""
+SHAPE: dict[str, Any] = {
+    "attn_layer_indices": [0], "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_expand": 1,
+    "mamba_chunk_size": 8, "mamba_proj_bias": True,
+}  # fmt: skip
+"""Shape of a mixer in the tiny Llama's second layer."""
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 
 

@@ -28,13 +28,14 @@ from specviz.training.families import (
     image_vq,
     masked,
     medusa,
+    mixers,
     picture_drafters,
     scenes_vlm,
 )
 from specviz.training.families.scenes_words import train_tokenizer
 from specviz.training.registry import recipes as known_recipes
+from tests.support.tiny.hybrid import SHAPE, pure
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
-from tests.support.tiny.hybrid import pure
 from tests.support.tiny.images import tiny_image
 from tests.support.tiny.shelf import TEXTS, spell
 from tests.support.tiny.text import tiny_llama
@@ -110,6 +111,14 @@ def _hybrid(name: str, folder: Path, patch: Patch) -> None:
         target_config=lambda vocab: tiny_hybrid(0, torch.float32, vocab=vocab).config,
         draft_config=lambda vocab: pure(0, torch.float32, vocab=vocab).config,
     )  # fmt: skip
+
+
+def _mixers(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny Llama, whose second layer gets a mixer."""
+    _text(name, folder, patch)
+    tiny_llama(dtype=torch.float32, vocab=VOCAB).save_pretrained(folder)
+    _put(patch, mixers, prepare=lambda name: folder)
+    patch.setattr(registry, "recipes", lambda: {**known_recipes(), name: replace(known_recipes()[name], shape=SHAPE)})
 
 
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
@@ -197,6 +206,7 @@ WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
     **dict.fromkeys(("scenes_vlm", "scenes_vlm_open", "scenes_vlm_further"), _scenes),
     **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms},
     **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
+    "smollm2_hybrid": _mixers,
     **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
     **dict.fromkeys(("image_ar_small", "image_ar", "image_sprites", "image_sprites_further"), _emoji),
     **dict.fromkeys(("image_vq", "image_decoder", "image_samplers", "image_score"), _image),
