@@ -39,6 +39,16 @@ def test_a_drafter_all_of_whose_layers_attend_will_do(tier):
     assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
 
 
+@pytest.mark.parametrize("warped", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize("own", [{}, {"nodes": 0}, {"tree": "fixed"}, {"tree": "drawn"}])
+def test_heads_draft_where_the_draft_model_only_extends_chains(own, warped):
+    found = models("hybrid")[0]
+    kept = run({**BEAM, **own}, (found, None), warped, 60)
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy" if warped is GREEDY else "warm")[:60]
+    assert any(step.path for step in kept.steps)
+    assert any(note.type == "decay_mask" for step in kept.steps for note in step.notes)
+
+
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind, monkeypatch):
@@ -87,6 +97,8 @@ def test_what_cannot_run_says_why():
     found, draft = models("hybrid")
     with pytest.raises(ModelUnavailable, match="hybrid-small"):
         compose(BEAM, tiny_target(), draft, GREEDY)
+    with pytest.raises(ModelUnavailable, match="near can only extend a chain"):
+        compose(BEAM, found, None, GREEDY, named="near")
     with pytest.raises(BadInput, match="drawn"):
         compose({**BEAM, "rule": "ratio"}, found, draft, GREEDY)
     with pytest.raises(ModelUnavailable, match="eagle3"):

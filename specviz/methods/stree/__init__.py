@@ -1,10 +1,15 @@
-"""STree (Wu et al. 2505.14969): verification of a draft tree in one pass of a state-space or hybrid target."""
+"""STree (Wu et al. 2505.14969): verification of a draft tree in one pass of a state-space or hybrid target.
+
+A draft model that scores trees drafts. For SmolLM2's hybrid, the EAGLE-3 heads of SmolLM2 do: they read almost the same states.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.eagle2 import tree_costs
 from specviz.methods.registry import TOKEN_EXACT, Card, TextResources, choice, number, parts
 
 
@@ -38,8 +43,8 @@ class Parameters:
     exactness=TOKEN_EXACT.except_with("rule", "ratio"),
     family="model",
     parameters=Parameters,
-    weights=("hybrid", "hybrid_draft"),
-    targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
+    weights=("hybrid", "hybrid_draft", "smollm2_hybrid", "eagle3"),
+    targets=("hybrid-small", "smollm2-hybrid", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,
 )
 def compose(parameters: Parameters, resources: TextResources) -> parts.Composition:
@@ -49,26 +54,33 @@ def compose(parameters: Parameters, resources: TextResources) -> parts.Compositi
     if not isinstance(resources.target, HybridTarget):
         raise ModelUnavailable(
             f"STree needs a target with recurrent layers, but {resources.target.name} has only attention layers: choose "
-            "the target hybrid-small, or another method."
+            "the target hybrid-small or smollm2-hybrid, or another method."
         )
     draft = resources.draft_model()
-    if draft.target is None:
-        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it cannot draft trees: choose another draft model.")
+    model, taps, name = draft.target, tuple[int, ...](), draft.name
+    if model is None and resources.draft_name:
+        raise ModelUnavailable(f"{name} can only extend a chain, so it cannot draft trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The rule ratio needs sampled tokens: set tree=drawn or rule=match.")
-    drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
-    builder: parts.TreeBuilder[TreeModelDrafter]
     depth, width, nodes = parameters.depth, parameters.width, parameters.nodes
-    if parameters.tree == "beam":
-        size: int | parts.CurrentCosts = nodes
+    if parameters.tree != "beam" and not nodes:
+        raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
+    size: int | parts.CurrentCosts = nodes
+    drafter: parts.FeatureDrafter | TreeModelDrafter
+    if model is None:
+        network, name = resources.drafter_weights("eagle3"), "eagle3"
+        drafter, taps = parts.FeatureDrafter(network), network.config.taps
+        size = nodes or tree_costs(resources, network, width)
+    else:
+        drafter = TreeModelDrafter(model, resources.target.vocab_size)
         if not nodes:  # the drafter's pass at each level covers the whole tree so far
-            own, curve = resources.cost_curve_of(draft.target), resources.cost_curve
+            own, curve = resources.cost_curve_of(model), resources.cost_curve
             ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
             size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
+    builder: parts.TreeBuilder[Any]
+    if parameters.tree == "beam":
         builder = parts.Dynamic(depth, width, size, temperature_floor=parameters.temperature_floor)
-    elif not nodes:
-        raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
     else:
         builder = parts.Sampled(parts.best_ranks(depth, width, nodes), ranked=parameters.tree == "fixed")
     acceptance = parts.Rejection() if parameters.rule == "ratio" else parts.Match()
-    return parts.single_drafter(drafter, builder, acceptance, draft_name=draft.name, warnings=draft.warnings)
+    return parts.single_drafter(drafter, builder, acceptance, taps, name, draft.warnings)

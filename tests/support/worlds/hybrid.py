@@ -16,6 +16,7 @@ from tests.support.rounds import entries
 from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
 from tests.support.tiny.networks import block_fill
 from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
+from tests.support.worlds.feature import tiny_net
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -36,20 +37,23 @@ def models(
 
 
 def compose(
-    values: dict[str, Any], found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree"
+    values: dict[str, Any], found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree", named: str = ""
 ) -> Composition:
+    """Without ``draft``, the draft model only extends chains, and the heads of EAGLE-3 are at hand."""
+
     def draft_model() -> DraftModel:
-        assert draft is not None
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
-    parts = parts_for(found, warp).using(draft_model=draft_model)
+    parts = parts_for(found, warp).using(draft_model=draft_model, draft_name=named)
+    if draft is None:
+        parts = parts.using(drafter_weights=lambda kind: tiny_net(found.model, kind == "eagle3").runtime())
     if name in ("dflash", "dspark"):  # the drafters of other methods are untried here
         parts = parts.using(drafter_weights=lambda kind: block_fill(found, kind).runtime())
     return composed(name, values, parts)
 
 
 def run(
-    values: dict[str, Any], pair: Sequence[HybridTarget], warp: Warp, budget: int = LENGTH, name: str = "stree",
+    values: dict[str, Any], pair: Sequence[HybridTarget | None], warp: Warp, budget: int = LENGTH, name: str = "stree",
     prompt: Sequence[int] = PROMPT,
 ) -> Decoded:  # fmt: skip
     return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)
