@@ -30,6 +30,15 @@ def test_trees_on_the_hybrid_write_what_it_writes_alone(tree, temperature):
     assert sum(step.accepted for step in trace.steps) > 0.3 * len(trace.steps), "the drafter is of some use"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_trees_of_heads_on_smollm2_s_hybrid_write_what_it_writes_alone(temperature):
+    asked = {"prompt": "What is the capital of Japan? Answer in a sentence.", "max_new_tokens": 40, "temperature": temperature}
+    trace = specviz.run(method="stree", target="smollm2-hybrid", dtype="float32", baseline=True, **asked)
+    assert trace.end.baseline.equal
+    assert sum(step.accepted for step in trace.steps) > 0.5 * len(trace.steps), "heads of SmolLM2 fit"
+    assert temperature or "Tokyo" in trace.end.text
+
+
 def test_the_hybrid_writes_words():
     trace = specviz.run(method="autoregressive", prompt=PROMPT, target="hybrid-small", max_new_tokens=60)
     words = [word.strip(".,:;!?'\"()") for word in trace.end.text.lower().split()]
