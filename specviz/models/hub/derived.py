@@ -43,8 +43,8 @@ def hybrid(base: Any, shape: Mapping[str, Any]) -> Any:
     """
     own = {name: getattr(base.config, name) for name in _SAME}
     rope = {**base.config.rope_parameters, "partial_rotary_factor": 1.0}
-    model: Any = BambaForCausalLM(BambaConfig(**own, rope_parameters=rope, **shape)).to(base.dtype)
-    state = dict(base.state_dict())
+    model: Any = BambaForCausalLM(BambaConfig(**own, **shape, rope_parameters=rope)).to(base.dtype)
+    state = base.state_dict()
     for old, new in _RENAMED:
         state = {name.replace(old, new): value for name, value in state.items()}
     model.load_state_dict(state, strict=False)
@@ -56,8 +56,7 @@ def hybrid(base: Any, shape: Mapping[str, Any]) -> Any:
 
 def mixers(model: Any) -> nn.ModuleDict:
     """Return the mixers of a hybrid by the numbers of their layers."""
-    layers = enumerate(model.model.layers)
-    return nn.ModuleDict({str(number): layer.mamba for number, layer in layers if hasattr(layer, "mamba")})
+    return nn.ModuleDict({str(i): layer.mamba for i, layer in enumerate(model.model.layers) if hasattr(layer, "mamba")})
 
 
 @torch.no_grad()
@@ -100,7 +99,7 @@ def put(network: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
     merge_lora(network, factors, name)
     try:
         unknown = network.load_state_dict({key: tensors[key] for key in tensors.keys() - factors.keys()}, strict=False)[1]
-    except RuntimeError as problem:  # a tensor of the wrong shape
-        unknown = [str(problem)]
+    except RuntimeError:  # a tensor of the wrong shape
+        unknown = [name]
     if unknown:
         raise ModelUnavailable(f"{name} does not hold this model's weights: fetch the file again.")

@@ -307,6 +307,7 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
         phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
         guess = "It reads them in pieces, and what it draws is a guess."
         return prompt, f"{model} learned no picture with {phrase}: {quoted(unknown)}. {guess}"
-    if not subject or any(set(subject) <= set(words) for words in pictures.values()):
+    if (subject or not asked) and any(set(subject) <= set(words) for words in pictures.values()):
         return prompt, ""
-    return prompt, f"{model} learned the words of this prompt, but no picture with all of them: what it draws is a guess."
+    what = "the words of this prompt, but no picture with all of them" if subject else "no picture without a thing"
+    return prompt, f"{model} learned {what}: what it draws is a guess."

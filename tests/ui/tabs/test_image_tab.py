@@ -227,6 +227,7 @@ def test_words_that_no_learned_picture_was_asked_for_by_are_named(
         ("a blue circle left of a fox, on a pink ground", "fox, twemoji style", "“fox”, the nearest picture"),
         ("狮子", None, "“狮子”"),
         ("", None, ""),
+        ("on blue", None, "no picture without a thing"),
     ],
 )
 def test_a_model_that_knows_names_reads_other_words_as_the_nearest_one(prompt, read, doubt):
