@@ -109,7 +109,7 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show):
     rings = tab.page.locator(".sv-tree .sv-tree-overlay .sv-tap-ring, .sv-tree .sv-tree-overlay .sv-path-ring")
     expect(rings).to_have_count(len(path))
     tab.page.locator('.sv-decay-note [data-id="0"]').hover()
-    expect(note).to_contain_text("reads the node itself and 3 inputs from before the root")
+    expect(note).to_contain_text("reads the node itself and 3 inputs before the root")
     expect(rings).to_have_count(1)
     expect(note).to_contain_text("kept for the replay")
 

@@ -48,8 +48,8 @@ function sentence(data, step, head, id) {
   const { own, before } = reads(data, id);
   const carried = format.probability(left(head, id, null));
   const name = format.token(step.nodes[id].text, 20);
-  const early = before ? ` and ${format.count(before, "input")} from before the root` : "";
-  const read = own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`;
+  const early = before ? ` and ${format.count(before, "input")} before the root` : "";
+  const read = own.size === 1 ? "the node itself" : `the path's last ${own.size} nodes`;
   return `The decays of ${format.count(data.paths[id].length, "node")} down to ${name} leave ${carried} of the carried state; its convolution reads ${read}${early}.`;
 }
 
