@@ -60,7 +60,7 @@ BUDGETS = {
     "inspection": 7_707,
     "interop": 19_982,
     "methods": 47_191,
-    "models": 46_306,
+    "models": 46_354,
     "pipeline": 7_182,
     "specviz": 1_532,
     "targets": 15_764,

@@ -158,7 +158,7 @@ def _counted(file: Path, modified_ns: int) -> int:
 
 
 def _to_fetch(entry: Entry) -> int:
-    """Return the bytes still to be written for a catalogue entry: its source, and the copy unpacked from a GGUF file."""
+    """Return the bytes still to be written for a catalogue entry: its source, the copy unpacked from it, and its base."""
     source = entry.source
     if (cache_folder() / "models" / entry.name).is_dir():
         return 0

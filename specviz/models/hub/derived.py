@@ -96,10 +96,9 @@ def unpack_derived(path: Path, base_folder: Path, folder: Path) -> tuple[str, ..
 def put(network: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
     """Put learned ``tensors`` into ``network``, low-rank factors as changes. Raises ModelUnavailable if one does not fit."""
     factors = {key: value for key, value in tensors.items() if key.endswith((TALL, WIDE))}
-    merge_lora(network, factors, name)
-    try:
-        unknown = network.load_state_dict({key: tensors[key] for key in tensors.keys() - factors.keys()}, strict=False)[1]
-    except RuntimeError:  # a tensor of the wrong shape
-        unknown = [name]
-    if unknown:
+    whole, known = {key: tensors[key] for key in tensors.keys() - factors.keys()}, dict(network.named_parameters())
+    names = {key.removesuffix(TALL).removesuffix(WIDE) for key in tensors}
+    if names != known.keys() or any(known[key].shape != value.shape for key, value in whole.items()):
         raise ModelUnavailable(f"{name} does not hold this model's weights: fetch the file again.")
+    merge_lora(network, factors, name)
+    network.load_state_dict(whole, strict=False)

@@ -56,5 +56,7 @@ def test_a_hybrid_comes_back_with_the_change_that_was_learned(unpacked):
     with torch.no_grad():
         apart = [float((back(IDS).logits - logits).norm() / logits.norm()) for logits in (made(IDS).logits, before)]
     assert apart[0] < 0.05 < apart[1], "but for what bytes and bfloat16 round"
-    with pytest.raises(ModelUnavailable, match="does not hold this model"):
-        unpack({"1.unknown": torch.zeros(3)})
+    less = {name: value for name, value in change.factors.items() if "conv1d" not in name}
+    for wrong in ({}, less, {**change.factors, "1.unknown": torch.zeros(3)}, {**change.factors, "1.A_log": torch.zeros(3)}):
+        with pytest.raises(ModelUnavailable, match="does not hold this model"):
+            unpack(wrong)
