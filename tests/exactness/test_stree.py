@@ -99,6 +99,7 @@ def test_what_cannot_run_says_why():
         compose(BEAM, tiny_target(), draft, GREEDY)
     with pytest.raises(ModelUnavailable, match="near can only extend a chain"):
         compose(BEAM, found, None, GREEDY, named="near")
+    assert compose(BEAM, found, None, GREEDY, named="eagle3").draft_name == "eagle3", "as the run reports it"
     with pytest.raises(BadInput, match="drawn"):
         compose({**BEAM, "rule": "ratio"}, found, draft, GREEDY)
     with pytest.raises(ModelUnavailable, match="eagle3"):

@@ -108,7 +108,7 @@ class Cascade(Generic[Below]):
         return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.intermediate.context_length
 
     def close(self) -> None:
-        session, self._session = self._session, None
+        session, self._session, self._verified = self._session, None, None
         self._drafter.close()
         if session is not None:
             session.close()

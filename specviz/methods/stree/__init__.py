@@ -1,6 +1,6 @@
 """STree (Wu et al. 2505.14969): verification of a draft tree in one pass of a state-space or hybrid target.
 
-A draft model that scores trees drafts. For SmolLM2's hybrid, the EAGLE-3 heads of SmolLM2 do: they read almost the same states.
+Without a draft model that scores trees, EAGLE-3's heads draft: those of SmolLM2 read the states of its hybrid.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def compose(parameters: Parameters, resources: TextResources) -> parts.Compositi
             f"STree needs a target with recurrent layers, but {resources.target.name} has only attention layers: choose "
             "the target hybrid-small or smollm2-hybrid, or another method."
         )
-    draft = resources.draft_model()
-    model, taps, name = draft.target, tuple[int, ...](), draft.name
-    if model is None and resources.draft_name:
+    draft, taps = None if resources.draft_name == "eagle3" else resources.draft_model(), tuple[int, ...]()
+    model, name, warnings = (draft.target, draft.name, draft.warnings) if draft else (None, "", ())
+    if name and model is None and resources.draft_name:
         raise ModelUnavailable(f"{name} can only extend a chain, so it cannot draft trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The rule ratio needs sampled tokens: set tree=drawn or rule=match.")
     depth, width, nodes = parameters.depth, parameters.width, parameters.nodes
     if parameters.tree != "beam" and not nodes:
         raise BadInput("Only tree=beam supports 0 nodes: choose 1 to 96 nodes for tree=fixed and tree=drawn.")
-    size: int | parts.CurrentCosts = nodes
-    drafter: parts.FeatureDrafter | TreeModelDrafter
+    size: Any = nodes
+    drafter: Any
     if model is None:
         network, name = resources.drafter_weights("eagle3"), "eagle3"
         drafter, taps = parts.FeatureDrafter(network), network.config.taps
@@ -77,10 +77,10 @@ def compose(parameters: Parameters, resources: TextResources) -> parts.Compositi
             own, curve = resources.cost_curve_of(model), resources.cost_curve
             ratio = sum(own.at(1 + level * width) for level in range(depth)) / depth / curve().at(1)
             size = parts.CurrentCosts(curve, lambda: ratio * curve().at(1), resources.target.tier)
-    builder: parts.TreeBuilder[Any]
-    if parameters.tree == "beam":
-        builder = parts.Dynamic(depth, width, size, temperature_floor=parameters.temperature_floor)
-    else:
-        builder = parts.Sampled(parts.best_ranks(depth, width, nodes), ranked=parameters.tree == "fixed")
+    builder: parts.TreeBuilder[Any] = (
+        parts.Dynamic(depth, width, size, temperature_floor=parameters.temperature_floor)
+        if parameters.tree == "beam"
+        else parts.Sampled(parts.best_ranks(depth, width, nodes), ranked=parameters.tree == "fixed")
+    )
     acceptance = parts.Rejection() if parameters.rule == "ratio" else parts.Match()
-    return parts.single_drafter(drafter, builder, acceptance, taps, name, draft.warnings)
+    return parts.single_drafter(drafter, builder, acceptance, taps, name, warnings)

@@ -74,8 +74,8 @@ def prepare(name: str, progress: Progress = no_progress) -> Path:
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
     way: Unpack = unpack if entry else convert
-    if isinstance(source, ShippedFile) and source.base:
-        base = source.base
+    if isinstance(source, ShippedFile) and (base := source.base):
+        identity["base"] = str(resolve(base).entry)
         way = lambda path, part: unpack_derived(path, prepare(base, progress), part)  # noqa: E731
     return _safetensors_copy(copy, identity, lambda: file, progress, way)
 

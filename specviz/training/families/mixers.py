@@ -57,6 +57,7 @@ class MixerTraining(FeatureTraining):
 
     def streams(self, dialogue: DialogueFeatures) -> list[Tensor]:
         """Return the hybrid's hidden states [token, hidden] at the taps after the first; the last one is normalised."""
+        assert not dialogue.others, "state must not pass between dialogues"
         body, taps = self.hybrid.model, self.store.taps
         x, found = dialogue.features[None, :, 0], list[Tensor]()
         turns = body.rotary_emb(x, torch.arange(x.shape[1], device=x.device)[None])
@@ -86,10 +87,8 @@ class MixerTraining(FeatureTraining):
         for number in self.held_out[:count]:
             (dialogue,) = self.store.get([number])
             truth = dialogue.tokens[dialogue.first :]
-            both = [
-                F.linear(last[dialogue.first - 1 : -1], self.head)
-                for last in (self.streams(dialogue)[-1], dialogue.features[:, -1])
-            ]
+            pair = self.streams(dialogue)[-1], dialogue.features[:, -1]
+            both = [F.linear(last[dialogue.first - 1 : -1], self.head) for last in pair]
             nats += torch.tensor([float(F.cross_entropy(logits, truth, reduction="sum")) for logits in both])
             alike += int((both[0].argmax(-1) == both[1].argmax(-1)).sum())
             tokens += len(truth)

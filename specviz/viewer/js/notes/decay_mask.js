@@ -63,9 +63,9 @@ function cell(x, y, side, kind, share) {
 /** Row t, column s: empty where s is no ancestor. The first column is the carried state. @param {Data} data @param {Step} step @param {Stage} stage */
 function matrix(data, step, stage, head) {
   const { u } = stage;
-  const named = data.count <= 40;
-  const start = named ? 84 * u : 22 * u;
   const high = Math.max(112 * u, stage.tall - 244 * u);
+  const named = high > 10 * u * data.count; // lower rows would write over each other
+  const start = named ? 84 * u : 22 * u;
   const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (data.count + 1.4), high / data.count));
   const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
   const top = 17 * u;
