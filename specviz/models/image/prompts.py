@@ -43,7 +43,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 _PICTOGRAPH = re.compile(r"[\u2600-\u27bf\U0001f000-\U0001faff]")
 BY_NAME = frozenset({"sprites-32"})
 """Shipped models that draw well only what they are asked for by its name."""
-_FILLERS = frozenset("a an and in is of on that the with".split())
+STRANGER, ALIKE = "robot", 0.75
+"""Picture for a prompt without a known word, and minimum likeness of a word to the word of a name with the same first letters."""
+_FILLERS = frozenset("a an and in is of on style that the with".split())
 
 
 @dataclass(frozen=True)
@@ -276,8 +278,8 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
     """Return the prompt as the shipped ``model`` reads it, and a warning about unknown words or combinations of words, or "".
 
     Pictographs are read by their Unicode names. A model in :data:`BY_NAME` reads other words, or more words, as the nearest
-    picture's name. Of each word the closest spelling counts, by likeness and rarity, and more in a name. Of equally
-    near names, the one whose other words are the most common wins.
+    picture's name: words count by rarity, and more in a name. Of equally near names, the one whose other words are the most
+    common wins. Only names may be misspelled, since most unknown words resemble a keyword that means something else.
     """
     if _PICTOGRAPH.search(prompt):
         spelled = _PICTOGRAPH.sub(lambda one: f" {unicodedata.name(one[0], one[0]).lower()} ", prompt.replace("\ufe0f", ""))
@@ -287,20 +289,21 @@ def reading(model: str, prompt: str) -> tuple[str, str]:
     subject = [word for word in every if word not in _FILLERS.union(*map(str.split, asked))]
     counts = Counter(word for words in pictures.values() for word in words)
     if model in BY_NAME and subject:
-        likeness = dict[str, float]()
+        found, names = counts.keys() & set(subject), words_of(" ".join(pictures))
+        nearest = "the nearest picture" if found else "the nearest by spelling"
         for word in subject[:PROMPT_TOKENS]:
-            (near,) = difflib.get_close_matches(word, counts, 1, 0.0)
-            likeness[near] = max(likeness.get(near, 0.0), difflib.SequenceMatcher(None, near, word).ratio() ** 4)
+            found.update(difflib.get_close_matches(word, [one for one in names if one[:3] == word[:3]], 1, ALIKE))
+        if not found:
+            return f"{STRANGER}, {looks[0]}", f"{model} knows no word of this prompt, so it draws a {STRANGER}."
 
         def nearness(name: str) -> tuple[float, float, int]:
             named, rarity = words_of(name), {word: math.log(1 + len(pictures) / counts[word]) for word in pictures[name]}
-            found = sum(likeness[word] * rarity[word] * (1.25 if word in named else 1) for word in rarity if word in likeness)
-            return found, -max((rarity[word] for word in named if word not in likeness), default=0), -len(rarity)
+            shared = sum(rarity[word] * (1.25 if word in named else 1) for word in found.intersection(rarity))
+            return shared, -max((rarity[word] for word in named if word not in found), default=0), -len(rarity)
 
         name = max(pictures, key=nearness)
         alone = set(asked) <= {looks[0]} and set(words_of(name)) <= set(subject) <= set(pictures[name])
-        if nearness(name)[0] > 0 and not alone:
-            nearest = "the nearest picture" if counts.keys() & set(subject) else "the nearest by spelling"
+        if not alone:
             return f"{name}, {looks[0]}", f"{model} draws one thing that it learned, on white: “{name}”, {nearest}."
     known = counts.keys() | words_of(" ".join(looks))
     if unknown := [word for word in every if word not in known | _FILLERS]:
