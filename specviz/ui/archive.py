@@ -139,8 +139,8 @@ class Gallery:
         if not name:
             raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
         if name not in self.recordings:
-            listed = ", ".join(self.recordings) or "none here"
-            raise BadInput(f"There is no recorded run {name[:60]!r}; the recorded runs are: {listed}.")
+            others = "choose one from the list" if self.recordings else "there is none here"
+            raise BadInput(f"There is no recorded run {name[:60]!r}: {others}.")
         return self.recordings[name]
 
     def by_family(self, *modalities: str) -> Groups:
