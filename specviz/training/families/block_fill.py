@@ -69,7 +69,7 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
     """Initialise ``net`` from the target ``model``, and the scale of the inputs from ``dialogues``."""
     config, tensors, layers = net.config, net.tensors, model.base_model.layers
     states = torch.cat([dialogue.features for dialogue in dialogues])
-    scale = 1 / states.flatten(1).square().mean(0).sqrt().clamp_min(1e-6)
+    scale = states.flatten(1).square().mean(0).clamp_min(1e-12).rsqrt()
     first = max(0, len(layers) - config.layers - 1)
     nearest = min(range(len(config.taps)), key=lambda number: abs(config.taps[number] - first))
     columns = slice(nearest * config.hidden, (nearest + 1) * config.hidden)
@@ -78,11 +78,7 @@ def start(net: BlockFill, model: Any, dialogues: Sequence[DialogueFeatures]) -> 
     tensors["hidden_norm.weight"].fill_(1.0)
     tensors["norm.weight"].copy_(model.base_model.norm.weight)
     for number in range(config.layers):
-        part = {
-            name.removeprefix(f"layers.{number}."): value
-            for name, value in tensors.items()
-            if name.startswith(f"layers.{number}.")
-        }
+        part = dict(net.get_submodule(f"layers.{number}").named_parameters())
         with gated_layer(model):
             own = layers[first + number]
             for name in "qkv":  # folds the norm's weight into the matrices, since the context is not normalised
@@ -106,14 +102,12 @@ def fill_loss(net: BlockFill, place: Tensor, dialogue: DialogueFeatures, generat
     ``dialogue``: one dialogue or several joined ones.
     """
     tokens, device, config = dialogue.tokens, dialogue.tokens.device, net.config
-    chosen, begins, ends = list[Tensor](), list[Tensor](), list[Tensor]()
+    chosen = []
     for begin, first, end in dialogue.spans:
         possible = torch.arange(min(max(begin + 1, first - 1), end - 1), end - 1)  # an answer of one token has none
         drawn = possible[torch.randperm(len(possible), generator=generator)[: max(1, round(DENSITY * (end - first)))]]
-        chosen.append(drawn.sort().values)
-        begins.append(torch.full_like(drawn, begin))
-        ends.append(torch.full_like(drawn, end))
-    anchors, starts, stops = (torch.cat(parts).to(device) for parts in (chosen, begins, ends))
+        chosen.append((drawn.sort().values, torch.full_like(drawn, begin), torch.full_like(drawn, end)))
+    anchors, starts, stops = (torch.cat(parts).to(device) for parts in zip(*chosen, strict=True))
     labels = anchors[:, None] + 1 + torch.arange(config.slots, device=device)
     counts = labels < stops[:, None]
     counts &= place[tokens[labels.clamp_max(len(tokens) - 1)]] != IGNORED

@@ -33,10 +33,6 @@ MEASURED_DIALOGUES, DEPTH = 60, 5
 MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
 """Numbers of answer tokens at which the learning curve is measured."""
 
-_RIDGE = 1e-2
-# Scale of the initial queries and keys, with which every token attends to itself.
-_SELF = 1.0
-
 _DEEPEST = 64
 """Maximum number of draft steps, for the rotary table."""
 Own = list[tuple[Tensor, Tensor]]
@@ -409,16 +405,16 @@ def gated_layer(model: Any) -> Iterator[None]:
 
 def _even_out(net: EagleHead, inputs: Tensor) -> Tensor:
     """Set the scale of the input projection from ``inputs`` and return the scaled inputs."""
-    scale = 1 / inputs.square().mean(0).sqrt().clamp_min(1e-6)
+    scale = inputs.square().mean(0).clamp_min(1e-12).rsqrt()
     net.fc.scale.copy_(scale)
     return inputs * scale
 
 
-def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
+def fit(inputs: Tensor, outputs: Tensor, ridge: float = 1e-2) -> Tensor:
     """Return the float64 matrix [in, out] of a ridge regression from ``inputs`` [row, in] to ``outputs`` [row, out]."""
     x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
-    gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    gram.diagonal().add_(gram.diagonal().mean() * ridge)
     return torch.linalg.solve(gram, x.T @ y / len(x))
 
 
@@ -432,9 +428,8 @@ def _start_wide(net: EagleHead, model: Any, rows: Sample) -> None:
     linear = fit(torch.cat((features, embedded), dim=-1), outputs)
     net.fc.weight.copy_(linear[: features.shape[1]].T)
     _attend_to_oneself(net, linear[features.shape[1] :], embedded)
-    attention.q_proj.weight[:, config.hidden :].zero_()
-    attention.k_proj.weight[:, config.hidden :].zero_()
-    attention.v_proj.weight[:, config.hidden :].zero_()
+    for name in "qkv":
+        getattr(attention, f"{name}_proj").weight[:, config.hidden :].zero_()
 
 
 def _attend_to_oneself(net: EagleHead, linear: Tensor, embedded: Tensor) -> None:
@@ -443,10 +438,10 @@ def _attend_to_oneself(net: EagleHead, linear: Tensor, embedded: Tensor) -> None
     size, groups = config.head_size, config.kv_heads
     spread = embedded.double().T @ embedded.double() / len(embedded)
     values, vectors = torch.linalg.eigh(spread)
-    root = vectors * values.clamp_min(1e-8).sqrt()
-    left, strength, right = torch.linalg.svd(root.T @ linear, full_matrices=False)
+    deviation = values.clamp_min(1e-8).sqrt()
+    left, strength, right = torch.linalg.svd((vectors * deviation).T @ linear, full_matrices=False)
     rank = min(groups * size, len(strength))
-    into = (vectors / values.clamp_min(1e-8).sqrt()) @ left[:, :rank]
+    into = (vectors / deviation) @ left[:, :rank]
     value, output = torch.zeros_like(attention.v_proj.weight[:, :hidden]), torch.zeros_like(attention.o_proj.weight)
     value[:rank] = into.T.to(value)
     outward = (strength[:rank, None] * right[:rank]).T.to(value)
@@ -459,7 +454,7 @@ def _attend_to_oneself(net: EagleHead, linear: Tensor, embedded: Tensor) -> None
     attention.o_proj.weight.copy_(output)
     generator = torch.Generator().manual_seed(0)
     for group in range(groups):
-        match = torch.linalg.qr(torch.randn(hidden, min(size, hidden), generator=generator)).Q.T.to(value) * _SELF
+        match = torch.linalg.qr(torch.randn(hidden, min(size, hidden), generator=generator)).Q.T.to(value)
         attention.k_proj.weight[group * size : group * size + len(match), :hidden] = match
         for head in range(group * sharing, (group + 1) * sharing):
             attention.q_proj.weight[head * size : head * size + len(match), :hidden] = match
